@@ -20,7 +20,7 @@ from compat_tests.endpoint_probes import Place, endpoints, names_of
 from protocol import client as wire
 from protocol import pulsar_api_pb2 as pb
 from protocol.command_frames import command_frame
-from protocol.frames import COMMAND_FIELDS
+from protocol.decoding import COMMAND_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -29,7 +29,7 @@ import trio
 
 from protocol import client as wire
 from protocol import pulsar_api_pb2 as pb
-from protocol.frames import COMMAND_FIELDS
+from protocol.decoding import COMMAND_FIELDS
 from protocol.metadata import peek_and_payload
 from protocol.position import signed_id
 

@@ -9,8 +9,8 @@ the other and differ only in the consumer id:
 So the tail of the first frame is read, and `native.broadcast` takes the frames that have the same
 one. Head and tail together are exactly one frame, so the result is that of a parser. All other
 commands and forms of ACK (cumulative, several ids, batch indexes, a request id) are left to the
-parser, from the first byte that does not belong to the run. `FrameDecoder.take_ack_runs` calls this
-at the beginning of a frame only, and keeps an incomplete frame.
+parser, from the first byte that does not belong to the run. `RequestDecoder.take_ack_runs` calls
+this at the beginning of a frame only, and keeps an incomplete frame.
 
 Client libraries number the consumers of a connection from 0 on, so the consumers are a table by id.
 Those whose ids are too far from the others' are left to the parser.

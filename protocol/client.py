@@ -8,7 +8,7 @@ fields of the command by their protocol names, so that every option a command ha
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from protocol import pulsar_api_pb2 as pb
 from protocol.ack_set import from_words
@@ -372,4 +372,4 @@ class Client:
         frames = self._decoder.feed(data)
         if self._decoder.failure is not None:
             raise self._decoder.failure
-        return cast("list[ParsedFrame]", frames)  # a decoder without `plain_sends`
+        return frames

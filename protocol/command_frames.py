@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, final
 from google.protobuf.message import Message
 
 from protocol import pulsar_api_pb2 as pb
-from protocol.frames import COMMAND_FIELDS, encode_frame
+from protocol.decoding import COMMAND_FIELDS
+from protocol.frames import encode_frame
 from protocol.position import Position, unsigned_id
 from protocol.templates import varint
 

@@ -140,7 +140,6 @@ def _lookup(
     response: pb.CommandLookupTopicResponse.LookupType,
     broker_url: str | None,
     broker_url_tls: str | None,
-    *,
     authoritative: bool,
     proxy_through_service_url: bool,
 ) -> AnswerTemplate:
@@ -167,8 +166,8 @@ def lookup_connect(
         pb.CommandLookupTopicResponse.Connect,
         broker_url,
         broker_url_tls,
-        authoritative=authoritative,
-        proxy_through_service_url=proxy_through_service_url,
+        authoritative,
+        proxy_through_service_url,
     )
     return template.frame(request_id)
 
@@ -186,8 +185,8 @@ def lookup_redirect(
         pb.CommandLookupTopicResponse.Redirect,
         broker_url,
         broker_url_tls,
-        authoritative=authoritative,
-        proxy_through_service_url=proxy_through_service_url,
+        authoritative,
+        proxy_through_service_url,
     )
     return template.frame(request_id)
 

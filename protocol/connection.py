@@ -21,8 +21,8 @@ from enum import Enum, auto
 from typing import Final, NamedTuple, final
 
 from protocol import pulsar_api_pb2 as pb
+from protocol.decoding import COMMAND_FIELDS
 from protocol.errors import LocalProtocolError, RemoteProtocolError
-from protocol.frames import COMMAND_FIELDS
 
 PROTOCOL_VERSION: Final = 21
 
@@ -137,10 +137,10 @@ class Handshake:
     """The handshake of one connection, broker side."""
 
     __slots__ = (
-        "_legal",
         "_state",
         "client_features",
         "client_version",
+        "legal",
         "protocol_version",
     )
 
@@ -152,8 +152,8 @@ class Handshake:
 
     def _enter(self, state: HandshakeState) -> None:
         self._state = state
-        self._legal = _LEGAL[state]
-        """Looked up once: every command is checked."""
+        self.legal = _LEGAL[state]
+        """The commands that `check` passes, for the hot path."""
 
     @property
     def state(self) -> HandshakeState:
@@ -170,7 +170,7 @@ class Handshake:
 
         Raises: RemoteProtocolError: it may not; the state is unchanged.
         """
-        if kind in self._legal:
+        if kind in self.legal:
             return
         rule = COMMANDS[kind]
         if rule.sender is Sender.BROKER:

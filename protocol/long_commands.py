@@ -30,6 +30,7 @@ from protocol.outline import (
     too_many_fields,
     varint,
 )
+from protocol.requests import ParsedRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,8 +73,8 @@ class LongCommand:
         self._encoded = encoded
         self._start = start
 
-    def parts(self) -> Iterator[tuple[pb.BaseCommand, None] | None]:
-        """The frames that have the effect of this one. None: the turn should end here.
+    def parts(self) -> Iterator[ParsedRequest | None]:
+        """The requests that have the effect of this one. None: the turn should end here.
 
         Raises: RemoteProtocolError: the command is malformed. If its outline is, or a field other
             than an id, no part has been returned before.
@@ -123,14 +124,14 @@ class LongCommand:
                 raise RemoteProtocolError("a long request to redeliver in an unusual form")
             make = _new_redeliver
         if not cuts:
-            yield head, None
+            yield ParsedRequest(head)
             return
         cuts.append(end)
         for number in range(1, len(cuts)):
             part = make(encoded[cuts[number - 1] : cuts[number]], head)
             if self._kind == _ACK and number < len(cuts) - 1:
                 part.ack.ClearField("request_id")
-            yield part, None
+            yield ParsedRequest(part)
             yield None
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from protocol import pulsar_api_pb2 as pb
 from protocol.command_frames import command_frame
-from protocol.frames import COMMAND_FIELDS
+from protocol.decoding import COMMAND_FIELDS
 from protocol.templates import UINT64_MAX
 
 if TYPE_CHECKING:

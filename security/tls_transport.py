@@ -33,7 +33,7 @@ from runtime.transport import Taken, share_of
 from runtime.watchdog import callback_name
 from security.handshakes import BEGUN_BYTES, DECRYPTED_BYTES_MAX, HANDSHAKE_BYTES_MAX
 from security.openssl_turns import FED_BYTES, FED_BYTES_MIN, GAIN_MIN, READS_PER_TURN
-from security.slices import slices_of
+from security.slices import SliceUnderWay, slices_of
 from security.tls_faults import reason_of
 
 if TYPE_CHECKING:
@@ -88,12 +88,10 @@ class TlsTransport:
         "_is_stopped",
         "_outgoing",
         "_received",
-        "_reported",
         "_securing",
         "_sending",
-        "_slice_bytes",
-        "_slice_records_bytes",
         "_take",
+        "_under_way",
         "_unsent",
         "held_bytes",
         "held_since",
@@ -133,11 +131,7 @@ class TlsTransport:
         # Sending.
         self._unsent = SendQueue()
         self._sending = trio.Lock()
-        self._slice_bytes = 0
-        """Of the slice whose records have not all left; 0: there is none."""
-        self._slice_records_bytes = 0
-        self._reported = 0
-        """Bytes of that slice that the caller knows as taken."""
+        self._under_way = SliceUnderWay()
         # The handshake (Holder).
         self.held_bytes = 0
         self.held_since = 0.0
@@ -395,7 +389,7 @@ class TlsTransport:
         if not self._is_secure:
             return 0
         self._flush()
-        taken = self._newly_taken()
+        taken = self._under_way.newly_taken(self._unsent.pending_bytes)
         if self._unsent.pending_bytes:
             return taken
         for pieces, size in slices_of(buffers, taken, SLICE_BYTES):
@@ -403,8 +397,8 @@ class TlsTransport:
             sent = self._below.send_nowait([records])
             if sent < len(records):
                 self._unsent.put([memoryview(records)[sent:]], len(records) - sent)
-                self._slice_bytes, self._slice_records_bytes = size, len(records)
-                return taken + self._newly_taken()
+                self._under_way.begin(size, len(records))
+                return taken + self._under_way.newly_taken(self._unsent.pending_bytes)
             taken += size
         return taken
 
@@ -415,23 +409,6 @@ class TlsTransport:
         except ssl.SSLError as error:
             raise trio.BrokenResourceError(f"TLS: {reason_of(error)}") from None
         return self._outgoing.read()
-
-    def _newly_taken(self) -> int:
-        """Bytes of the slice under way that count as taken since the last question."""
-        size = self._slice_bytes
-        if not size:
-            return 0
-        pending = self._unsent.pending_bytes
-        if pending:
-            left = self._slice_records_bytes - pending
-            done = max(self._reported, min(size - 1, size * left // self._slice_records_bytes))
-        else:
-            done = size
-        newly = done - self._reported
-        self._reported = done
-        if done == size:
-            self._slice_bytes = self._reported = 0
-        return newly
 
     async def send(self, buffers: Sequence[bytes | memoryview]) -> int:
         """Like `send_nowait`, but waits until at least one byte is taken."""
@@ -446,8 +423,7 @@ class TlsTransport:
         if self._outgoing.pending:
             records = self._outgoing.read()
             self._unsent.put([records], len(records))
-            if self._slice_bytes:
-                self._slice_records_bytes += len(records)
+            self._under_way.records_follow(len(records))
         self._flush()
 
     def _flush(self) -> None:

@@ -8,7 +8,6 @@ every consumer, connected or not.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -56,7 +55,7 @@ class BroadcastSubscription(BroadcastMembers):
         """Each consumer has its own start. Raises: BrokerError: storage cannot be read now."""
         since_ms = self.clock.wall_ms() - 1000 * request.start_rollback_seconds
         found = await self.ledger.find_by_publish_time(since_ms)
-        return replace(request, start_after=found, start_rollback_seconds=0)
+        return request.located(found)
 
     def admits(self, durable: bool) -> bool:
         """A reader may join a durable broadcast. A durable consumer needs a durable broadcast."""

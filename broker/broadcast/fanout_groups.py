@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from broker.broadcast.virtual_cursors import VirtualCursors
 
 PERMITS_MAX: Final = 2**31 - 1
+_SLOTS_ADDED: Final = 64
 
 ABSENT: Final = 0
 LOOSE: Final = 1
@@ -136,18 +137,8 @@ class FanoutGroups:
         self, slot: int, lane: Lane, consumer_id: int, options: bytes, *, bounded: bool
     ) -> None:
         """Its consumer is connected and gets the entries after its virtual cursor."""
-        while len(self.sent) <= slot:
-            self.sent.append(0)
-            self.permits.append(0)
-            self.granted.append(0)
-            self.bytes_out.append(0)
-            self._places.append(0)
-            self.flow_ms.append(0)
-            self.lanes.append(None)
-            self.consumer_ids.append(0)
-            self.options.append(b"")
-            self._bounded.append(0)
-            self._states.append(ABSENT)
+        while len(self.lanes) <= slot:
+            self._add_slots(_SLOTS_ADDED)
         self._enter(slot, LOOSE)
         self.sent[slot] = self._cursors.acked[slot]
         self.permits[slot] = self.granted[slot] = self.bytes_out[slot] = 0
@@ -160,6 +151,17 @@ class FanoutGroups:
         if self._cursors.ragged_count:
             self._look_ahead(slot)
         self.place(slot)
+
+    def _add_slots(self, count: int) -> None:
+        """More than are needed, as one by one costs a dozen calls for each consumer."""
+        for column in (self.sent, self.permits, self.granted, self.bytes_out, self._places):
+            column.extend([0] * count)
+        self.flow_ms.extend([0] * count)
+        self.consumer_ids.extend([0] * count)
+        self.lanes.extend([None] * count)
+        self.options.extend([b""] * count)
+        self._bounded.extend(bytes(count))
+        self._states.extend(bytes([ABSENT]) * count)
 
     def detach(self, slot: int) -> Lane | None:
         """Its consumer has left. Returns the lane it was on."""

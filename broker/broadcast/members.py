@@ -18,24 +18,23 @@ Acks of entries that do not exist are no-ops, and so are backward cumulative ack
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from broker.broadcast.acknowledgements import Acknowledgements
+from broker.broadcast.admission import Admission
 from broker.broadcast.consumer_sequence import ConsumerSequence
 from broker.broadcast.cursor_keeper import CursorKeeper
 from broker.broadcast.entry_window import EntryWindow
 from broker.broadcast.fanout import Fanout
 from broker.broadcast.fanout_groups import FanoutGroups
 from broker.broadcast.ordinals import Ordinals
-from broker.broadcast.shared_properties import SharedProperties
 from broker.broadcast.stages import Stages
 from broker.broadcast.virtual_cursors import NEVER, VirtualCursors
 from broker.managed_ledger.cursor_record import INTERNAL_PREFIX
 from broker.subscription.expirations import Expirations
-from broker.subscription.start import seek_mark_delete
-from broker.subscription.sub_types import KEY_SHARED, SHARED
+from broker.subscription.sub_types import SHARED
 from protocol.commands import reached_end_of_topic
-from protocol.errors import ConsumerBusy, NotAllowed, ServiceNotReady
+from protocol.errors import ServiceNotReady
 from protocol.templates import epoch_option
 
 if TYPE_CHECKING:
@@ -48,9 +47,6 @@ if TYPE_CHECKING:
     from broker.subscription.ports import CursorPort
     from broker.subscription.request import SubscriptionRequest
     from protocol.position import Position
-
-NAME_LENGTH_MAX: Final = 1_000
-"""Names are stored again and again, and kept after their consumers have left."""
 
 
 class BroadcastMembers:
@@ -107,6 +103,9 @@ class BroadcastMembers:
         )
         self.retention_seconds = 60.0 * config.broadcast_virtual_cursor_retention_minutes
         self.keeper = self._new_keeper(store)
+        self.admission = Admission(
+            context, ledger, self.attached, self.cursors, self.ordinals, self.fanout, self.keeper
+        )
         self.acks.connect(self.fanout, self.keeper, self._tell_end)
         self.flow_last_ms = 0
         self.rates = (0.0, 0.0, 0.0)
@@ -118,8 +117,6 @@ class BroadcastMembers:
         self.clock = context.clock
         self.seeking = False
         self._closed = False
-        self._unnamed = 0
-        self._shared_properties = SharedProperties()
         self._tail = self.ordinals.tail
 
     def _new_keeper(self, store: SnapshotStore | None) -> CursorKeeper:
@@ -155,66 +152,9 @@ class BroadcastMembers:
         Raises: BrokerError.
         """
         self.check_open()
-        if consumer.sub_type == KEY_SHARED:
-            raise NotAllowed(
-                "a broadcast subscription gives every message to every consumer, so Key_Shared has"
-                " no meaning: subscribe as Shared, Failover or Exclusive"
-            )
-        consumers_max = self.context.limits.max_consumers_per_subscription
-        if 0 < consumers_max <= len(self.attached):
-            raise ConsumerBusy("Subscription reached max consumers limit")
-        name = consumer.name
-        if not name:
-            self._unnamed += 1
-            name = f"\0{self._unnamed}"
-        slot = self.cursors.slot_of(name)
-        if slot is None:
-            if len(name) > NAME_LENGTH_MAX:
-                raise NotAllowed(
-                    f"the name of the consumer has {len(name)} characters; a broadcast subscription"
-                    f" keeps the names of its consumers, of at most {NAME_LENGTH_MAX} characters"
-                )
-            slot = self._join(name, request, durable=consumer.durable and bool(consumer.name))
-        elif self.fanout.consumer_at(slot) is not None:
-            raise ConsumerBusy(
-                f"a consumer named {name!r} is connected to this broadcast subscription:"
-                " give every consumer a name of its own"
-            )
-        else:
-            self.cursors.attach(slot)
-        options = epoch_option(consumer.epoch if consumer.epoch >= 0 else None)
+        self.admission.attach(consumer, request)
         self.active_at = self.clock.now()
-        self.attached[consumer] = slot
-        consumer.joined = slot
-        self._shared_properties.share(consumer)
         self.sub_type = consumer.sub_type
-        self.fanout.attach(slot, consumer, options)
-
-    def _join(self, name: str, request: SubscriptionRequest, *, durable: bool) -> int:
-        keeper = self.keeper
-        start = self._start_of(request)
-        slot = self.cursors.join(name, start, durable=durable)
-        keeper.follows_tail = True
-        if durable or start < keeper.marked:
-            keeper.changed()
-        if self.cursors.minimum != keeper.marked:
-            keeper.advance()
-        return slot
-
-    def _start_of(self, request: SubscriptionRequest) -> int:
-        """The ordinal after which a new name starts."""
-        keeper, ordinals = self.keeper, self.ordinals
-        if request.start_after is not None:
-            start = ordinals.of(request.start_after)
-        elif request.start_message_id is not None:
-            ledger_id, entry_id, _ = request.start_message_id
-            start = ordinals.of(seek_mark_delete(self.ledger, (ledger_id, entry_id)))
-        elif request.earliest:
-            start = keeper.marked
-        else:
-            unknown = self.clock.now() < keeper.unknown_until
-            return keeper.marked if unknown else ordinals.tail
-        return min(max(start, ordinals.first - 1), ordinals.tail)
 
     async def commit(self) -> None:
         """Return when consumers that have joined, left or moved are stored in their current state.

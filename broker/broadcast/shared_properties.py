@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from broker.subscription.consumer import NO_PROPERTIES
+from protocol.requests import NO_PROPERTIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

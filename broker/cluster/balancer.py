@@ -15,14 +15,8 @@ import trio
 
 from broker.cluster.bundles import parse_bundle
 from broker.cluster.decisions import bundles_to_shed, bundles_to_split, smoothed_usage
-from broker.cluster.records import (
-    BROKER_AVERAGES_PATH,
-    BUNDLE_DATA_PATH,
-    NO_TRAFFIC,
-    BundleHistory,
-    broker_averages_record,
-    encode,
-)
+from broker.cluster.load_history import BundleHistory, broker_averages_record
+from broker.cluster.records import BROKER_AVERAGES_PATH, BUNDLE_DATA_PATH, NO_TRAFFIC, encode
 from broker.refusal import Refusal
 from protocol.errors import BrokerError
 

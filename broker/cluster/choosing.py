@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from broker.cluster.records import BUNDLE_DATA_PATH, BundleHistory
+from broker.cluster.load_history import BundleHistory
+from broker.cluster.records import BUNDLE_DATA_PATH
 from broker.slices import in_slices
 
 if TYPE_CHECKING:

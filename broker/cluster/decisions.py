@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final, final
 
 from broker.cluster.bundles import parse_bundle
 from broker.cluster.heartbeat import heartbeat_broker
-from broker.cluster.records import NO_TRAFFIC, BundleHistory
+from broker.cluster.load_history import BundleHistory
+from broker.cluster.records import NO_TRAFFIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from broker.cluster.bundles import Bundle
     from broker.cluster.config_in_force import ConfigInForce
     from broker.cluster.isolation import IsolationPolicies
+    from broker.cluster.load_history import BundleHistory
     from broker.cluster.members import Members
     from broker.cluster.namespace_bundles import NamespaceBundles
-    from broker.cluster.records import BrokerReport, BundleHistory
+    from broker.cluster.records import BrokerReport
     from metadata.store import MetadataStore
     from runtime.clock import Clock
 

@@ -13,7 +13,7 @@ the addresses of its broker counts as damaged (None).
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, final
 
 from broker.broker_address import BrokerAddress
@@ -37,8 +37,6 @@ LOAD_MANAGER: Final = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadMana
 _SHARE_MAX: Final = 1e6
 _NUMBER_MAX: Final = 1e18
 """Larger numbers count as this one, so that sums of them stay numbers."""
-_SHORT_TERM_SAMPLES: Final = 10
-_LONG_TERM_SAMPLES: Final = 1000
 
 
 def owner_path(bundle: Bundle) -> str:
@@ -185,7 +183,7 @@ class Leader:
         return cls(broker_id, url, _text(record, _SESSION)) if url and broker_id else None
 
 
-# --- load (LocalBrokerData, BundleData, TimeAverageBrokerData) --------------------------------
+# --- load (LocalBrokerData) -------------------------------------------------------------------
 
 
 @final
@@ -222,10 +220,10 @@ class Traffic:
     def of(cls, record: Mapping[str, Any]) -> Traffic:
         """From a record with the four fields."""
         return cls(
-            _number(record, "msgRateIn"),
-            _number(record, "msgRateOut"),
-            _number(record, "msgThroughputIn"),
-            _number(record, "msgThroughputOut"),
+            number_of(record, "msgRateIn"),
+            number_of(record, "msgRateOut"),
+            number_of(record, "msgThroughputIn"),
+            number_of(record, "msgThroughputOut"),
         )
 
     def __add__(self, other: Traffic) -> Traffic:
@@ -274,9 +272,9 @@ class BundleLoad:
         """From NamespaceBundleStats."""
         return cls(
             Traffic.of(record),
-            int(_number(record, "topics")),
-            int(_number(record, "producerCount")),
-            int(_number(record, "consumerCount")),
+            int(number_of(record, "topics")),
+            int(number_of(record, "producerCount")),
+            int(number_of(record, "consumerCount")),
         )
 
 
@@ -303,7 +301,7 @@ class Usage:
         """From ResourceUsage."""
         if not isinstance(record, dict):
             return cls()
-        return cls(_number(record, "usage"), _number(record, "limit"))
+        return cls(number_of(record, "usage"), number_of(record, "limit"))
 
 
 UNKNOWN: Final = Usage(0.0, -1000.0)
@@ -416,107 +414,16 @@ class BrokerReport:
             bandwidth_in=Usage.of(record.get("bandwidthIn")),
             bandwidth_out=Usage.of(record.get("bandwidthOut")),
             bundles=loads,
-            updated_ms=int(_number(record, "lastUpdate")),
-            started_ms=int(_number(record, "startTimestamp")),
+            updated_ms=int(number_of(record, "lastUpdate")),
+            started_ms=int(number_of(record, "startTimestamp")),
             version=_text(record, "brokerVersionString"),
             session=_text(record, _SESSION),
             load_manager=_text(record, "loadManagerClassName") or LOAD_MANAGER,
         )
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Average:
-    """A mean over the last samples: each moves it by one part in the number of samples."""
-
-    samples_max: int
-    samples: int = 0
-    traffic: Traffic = NO_TRAFFIC
-
-    def with_sample(self, sample: Traffic) -> Average:
-        """The mean after one more sample."""
-        samples = min(self.samples + 1, self.samples_max)
-
-        def mean(old: float, new: float) -> float:
-            return ((samples - 1) * old + new) / samples
-
-        old = self.traffic
-        return replace(
-            self,
-            samples=samples,
-            traffic=Traffic(
-                mean(old.msg_rate_in, sample.msg_rate_in),
-                mean(old.msg_rate_out, sample.msg_rate_out),
-                mean(old.throughput_in, sample.throughput_in),
-                mean(old.throughput_out, sample.throughput_out),
-            ),
-        )
-
-    @property
-    def record(self) -> Json:
-        """TimeAverageMessageData."""
-        return {
-            "maxSamples": self.samples_max,
-            "numSamples": self.samples,
-            **self.traffic.record,
-        }
-
-    @classmethod
-    def of(cls, record: object, samples_max: int) -> Average:
-        """From TimeAverageMessageData."""
-        if not isinstance(record, dict):
-            return cls(samples_max)
-        samples = max(0, int(_number(record, "numSamples")))
-        return cls(samples_max, samples, Traffic.of(record))
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class BundleHistory:
-    """The load of a bundle over time, kept by the leader."""
-
-    short_term: Average = Average(_SHORT_TERM_SAMPLES)
-    long_term: Average = Average(_LONG_TERM_SAMPLES)
-    topics: int = 0
-
-    def with_sample(self, load: BundleLoad) -> BundleHistory:
-        """The history after one more report."""
-        return BundleHistory(
-            self.short_term.with_sample(load.traffic),
-            self.long_term.with_sample(load.traffic),
-            load.topics,
-        )
-
-    @property
-    def record(self) -> Json:
-        """BundleData."""
-        return {
-            "shortTermData": self.short_term.record,
-            "longTermData": self.long_term.record,
-            "topics": self.topics,
-        }
-
-    @classmethod
-    def parse(cls, data: bytes) -> BundleHistory:
-        """From a stored record."""
-        record = decode(data) or {}
-        return cls(
-            Average.of(record.get("shortTermData"), _SHORT_TERM_SAMPLES),
-            Average.of(record.get("longTermData"), _LONG_TERM_SAMPLES),
-            int(_number(record, "topics")),
-        )
-
-
-def broker_averages_record(short_term: Traffic, long_term: Traffic) -> Json:
-    """TimeAverageBrokerData: the sums over the bundles of a broker."""
-    return {
-        f"{term}{name[0].upper()}{name[1:]}": value
-        for term, traffic in (("shortTerm", short_term), ("longTerm", long_term))
-        for name, value in traffic.record.items()
-    }
-
-
-def _number(record: Mapping[str, Any], name: str) -> float:
+def number_of(record: Mapping[str, Any], name: str) -> float:
+    """The number in the field of this name, bounded; 0 if it is none."""
     value = record.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # NaN
         return 0.0

@@ -17,6 +17,7 @@ from protocol.connection import broker_features
 if TYPE_CHECKING:
     from broker.handlers.session import ClientSession
     from protocol import pulsar_api_pb2 as pb
+    from protocol.requests import Ping
 
 log = structlog.get_logger()
 
@@ -58,9 +59,9 @@ def handle_auth_response(session: ClientSession, body: pb.CommandAuthResponse) -
     raise ConnectionRefused("AUTH_RESPONSE without a challenge")
 
 
-def handle_ping(session: ClientSession, body: pb.CommandPing) -> None:
+def handle_ping(session: ClientSession, request: Ping) -> None:
     """Answer with PONG."""
-    del body
+    del request
     session.send(commands.pong())
 
 

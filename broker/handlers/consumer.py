@@ -17,6 +17,7 @@ from protocol import pulsar_api_pb2 as pb
 from protocol.errors import ConsumerNotFound, MetadataError, ServiceNotReady
 from protocol.metadata import is_batch
 from protocol.position import signed_id
+from protocol.requests import PERMITS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine
@@ -28,19 +29,19 @@ if TYPE_CHECKING:
     from broker.subscription.api import ConsumerHandle
     from protocol.plain_acks import PlainAck
     from protocol.position import Position
+    from protocol.requests import CloseConsumer, Flow
 
 _CUMULATIVE = pb.CommandAck.Cumulative
-_PERMITS_MAX = 2**31 - 1
 
 
-def handle_flow(session: ClientSession, body: pb.CommandFlow) -> None:
+def handle_flow(session: ClientSession, request: Flow) -> None:
     """The consumer accepts more messages."""
-    permits = body.messagePermits
-    if not 0 < permits <= _PERMITS_MAX:
+    permits = request.permits
+    if not 0 < permits <= PERMITS_MAX:
         raise ConnectionRefused(
-            f"FLOW of {permits} messages: it must grant at least one, at most {_PERMITS_MAX}"
+            f"FLOW of {permits} messages: it must grant at least one, at most {PERMITS_MAX}"
         )
-    consumer = session.consumers.get(body.consumer_id)
+    consumer = session.consumers.get(request.consumer_id)
     if isinstance(consumer, PendingConsumer):
         consumer.permits += permits
     elif consumer is not None:
@@ -129,14 +130,14 @@ async def _send_away(session: ClientSession, consumer_id: int) -> None:
         session.send(commands.close_consumer(consumer_id, commands.NO_REQUEST))
 
 
-def handle_close_consumer(session: ClientSession, body: pb.CommandCloseConsumer) -> None:
+def handle_close_consumer(session: ClientSession, request: CloseConsumer) -> None:
     """Detach a consumer. Its unacknowledged messages go to others, or wait."""
-    consumer = session.consumers.pop(body.consumer_id, None)
+    consumer = session.consumers.pop(request.consumer_id, None)
     if isinstance(consumer, PendingConsumer):
         consumer.cancelled = True
     elif consumer is not None:
         consumer.remove()
-    session.send(commands.success(body.request_id))
+    session.send(commands.success(request.request_id))
 
 
 def handle_consumer_stats(session: ClientSession, body: pb.CommandConsumerStats) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from broker.handlers.broker import Broker
     from broker.handlers.session import ClientSession
     from broker.ownership import Whereabouts
+    from protocol.requests import Lookup, Partitions
 
 Mode = pb.CommandGetTopicsOfNamespace
 _DOMAINS: Final = {
@@ -39,14 +40,14 @@ def parse_topic(text: str) -> TopicName:
 
 
 def handle_partitioned_metadata(
-    broker: Broker, session: ClientSession, body: pb.CommandPartitionedTopicMetadata
+    broker: Broker, session: ClientSession, request: Partitions
 ) -> Coroutine[Any, Any, None] | None:
     """The number of partitions: 0 for a plain topic, also for one that does not exist yet."""
-    topic = parse_topic(body.topic)
+    topic = parse_topic(request.topic)
     partitions = broker.namespaces.partitions_in_memory(topic)
     if partitions is None:
-        return _resolve_partitions(broker, session, topic, body)
-    session.send(commands.partitioned_metadata(body.request_id, partitions))
+        return _resolve_partitions(broker, session, topic, request)
+    session.send(commands.partitioned_metadata(request.request_id, partitions))
     return None
 
 
@@ -54,48 +55,46 @@ async def _resolve_partitions(
     broker: Broker,
     session: ClientSession,
     topic: TopicName,
-    body: pb.CommandPartitionedTopicMetadata,
+    request: Partitions,
 ) -> None:
-    partitions = await broker.namespaces.resolve_for_lookup(
-        topic, body.metadata_auto_creation_enabled
-    )
-    session.send(commands.partitioned_metadata(body.request_id, partitions))
+    partitions = await broker.namespaces.resolve_for_lookup(topic, request.may_create)
+    session.send(commands.partitioned_metadata(request.request_id, partitions))
 
 
 def handle_lookup(
-    broker: Broker, session: ClientSession, body: pb.CommandLookupTopic
+    broker: Broker, session: ClientSession, request: Lookup
 ) -> Coroutine[Any, Any, None] | None:
     """The broker that serves a topic."""
-    topic = parse_topic(body.topic)
-    listener = body.advertised_listener_name
+    topic = parse_topic(request.topic)
+    listener = request.listener
     ownership = broker.ownership
     if listener and listener not in ownership.this_broker.advertised_listeners:
         raise ServiceNotReady(f"the broker do not have {listener} listener")
     if not (broker.namespaces.is_loaded(topic.namespace_name) and ownership.serves(topic)):
-        return _lookup_after_loading(broker, session, topic, body)
-    _answer_lookup(session, ownership.here, body)
+        return _lookup_after_loading(broker, session, topic, request)
+    _answer_lookup(session, ownership.here, request)
     return None
 
 
 async def _lookup_after_loading(
-    broker: Broker, session: ClientSession, topic: TopicName, body: pb.CommandLookupTopic
+    broker: Broker, session: ClientSession, topic: TopicName, request: Lookup
 ) -> None:
     await broker.namespaces.of_lookup(topic)
-    found = await broker.ownership.owner_of(topic, authoritative=body.authoritative)
-    _answer_lookup(session, found, body)
+    found = await broker.ownership.owner_of(topic, authoritative=request.authoritative)
+    _answer_lookup(session, found, request)
 
 
-def _answer_lookup(session: ClientSession, found: Whereabouts, body: pb.CommandLookupTopic) -> None:
-    listener = body.advertised_listener_name
+def _answer_lookup(session: ClientSession, found: Whereabouts, request: Lookup) -> None:
+    listener = request.listener
     url = found.address.url(listener) or None
     url_tls = found.address.url_tls(listener) or None
     if found.is_redirect:
         answer = commands.lookup_redirect(
-            body.request_id, url, url_tls, authoritative=found.authoritative
+            request.request_id, url, url_tls, authoritative=found.authoritative
         )
     else:
         answer = commands.lookup_connect(
-            body.request_id,
+            request.request_id,
             url,
             url_tls,
             authoritative=True,

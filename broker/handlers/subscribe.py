@@ -17,17 +17,10 @@ from typing import TYPE_CHECKING, cast, final
 from broker.handlers.lookup import parse_topic
 from broker.handlers.pending import PendingConsumer
 from broker.subscription.compatibility import check_reads_compacted
-from broker.subscription.consumer import (
-    EPOCH_UNSET,
-    NO_OPTIONS,
-    NO_PROPERTIES,
-    Consumer,
-    KeySharedOptions,
-)
+from broker.subscription.consumer import NO_OPTIONS, Consumer, KeySharedOptions
 from broker.subscription.request import SubscriptionRequest
 from broker.subscription.sub_types import TYPE_NAMES
-from broker.topic.admission import host_of, type_not_enabled
-from broker.topic.subscribe_rates import SubscribingConsumer
+from broker.topic.admission import type_not_enabled
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import (
@@ -38,10 +31,9 @@ from protocol.errors import (
     SubscriptionNotFound,
     TooManyRequests,
 )
-from protocol.position import signed_id
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Mapping
+    from collections.abc import Coroutine, Mapping
     from typing import Any
 
     from broker.handlers.authorization import StillAllowed
@@ -50,8 +42,8 @@ if TYPE_CHECKING:
     from broker.schemas.registry import SchemaRegistry
     from broker.subscription.api import ConsumerHandle, Subscription
     from broker.topic.topic import Topic
+    from protocol.requests import Subscribe
 
-_EARLIEST = pb.CommandSubscribe.Earliest
 _TEMPORARY = frozenset(
     {ServerError.ServiceNotReady, ServerError.MetadataError, ServerError.PersistenceError}
 )
@@ -59,25 +51,25 @@ _TEMPORARY = frozenset(
 
 
 def handle_subscribe(
-    broker: Broker, grants: StillAllowed, session: ClientSession, body: pb.CommandSubscribe
+    broker: Broker, grants: StillAllowed, session: ClientSession, subscribe: Subscribe
 ) -> None:
     """Attach a consumer, or confirm an attached one with this id."""
-    consumer_id = body.consumer_id
+    consumer_id = subscribe.consumer_id
     existing = session.consumers.get(consumer_id)
     if isinstance(existing, PendingConsumer):
         raise ServiceNotReady("Consumer is already present on the connection")
     if existing is not None:
-        session.send(commands.success(body.request_id))
+        session.send(commands.success(subscribe.request_id))
         return
     if len(session.consumers) >= session.limits.consumers_per_connection_max:
         raise TooManyRequests(
             f"{len(session.consumers)} consumers are open on this connection, which is the bound"
         )
-    if body.ByteSize() > broker.config.maxConsumerMetadataSize:  # else its metadata cannot be
-        _check_metadata(body.metadata, broker.config.maxConsumerMetadataSize)
-    name = parse_topic(body.topic)
-    waiter = _Subscribing(broker, grants, session, body, consumer_id)
-    broker.call_when_loaded(name, create=body.force_topic_creation, waiter=waiter)
+    if subscribe.size_bytes > broker.config.maxConsumerMetadataSize:  # else its metadata cannot be
+        _check_metadata(subscribe.metadata, broker.config.maxConsumerMetadataSize)
+    name = parse_topic(subscribe.topic)
+    waiter = _Subscribing(broker, grants, session, subscribe, consumer_id)
+    broker.call_when_loaded(name, create=subscribe.may_create, waiter=waiter)
 
 
 @final
@@ -85,7 +77,6 @@ class _Subscribing:
     """One SUBSCRIBE from its arrival until its consumer is attached."""
 
     __slots__ = (
-        "_body",
         "_broker",
         "_consumer_id",
         "_grants",
@@ -93,6 +84,7 @@ class _Subscribing:
         "_place",
         "_request",
         "_session",
+        "_subscribe",
         "_topic",
     )
 
@@ -103,15 +95,15 @@ class _Subscribing:
         broker: Broker,
         grants: StillAllowed,
         session: ClientSession,
-        body: pb.CommandSubscribe,
+        subscribe: Subscribe,
         consumer_id: int,
     ) -> None:
         self._broker = broker
         self._grants = grants
         self._session = session
-        self._body = body
+        self._subscribe = subscribe
         self._consumer_id = consumer_id
-        self._request = _request(body)
+        self._request = _request(subscribe)
         self._has_cleared = False
         """A dead connection held its place. There is no second search."""
         self._place = session.consumers[consumer_id] = PendingConsumer()
@@ -133,46 +125,44 @@ class _Subscribing:
         session.request_ends()
         _vacate(session, consumer_id, self._place)
         if not self._place.cancelled:
-            session.refuse(self._command(), error)
+            session.refuse(self._subscribe.command(), error)
             if isinstance(error, BrokerError):
                 _ask_again(session, consumer_id, error)
 
-    def _command(self) -> pb.BaseCommand:
-        return pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=self._body)
-
     def _in_turn(self) -> Coroutine[Any, Any, None] | None:
         """Attach the consumer at once, or return a coroutine for the rest."""
-        topic, body, request = self._topic, self._body, self._request
+        topic, subscribe, request = self._topic, self._subscribe, self._request
         if self._place.cancelled:
             self._session.request_ends()
             return None
         try:
             topic.check_open()
-            _check(topic, self._session.remote_address, body, request)
+            _check(topic, self._session.remote_address, subscribe.sub_type, request)
             if not self._has_cleared:
-                topic.check_subscribe_rate(self._known_as())
+                address = self._session.remote_address
+                topic.check_subscribe_rate(address, subscribe.consumer_name, self._consumer_id)
             subscription = topic.subscriptions.get(request.name)
-            if subscription is None or request.start_rollback_seconds or body.HasField("schema"):
+            if (
+                subscription is None
+                or request.start_rollback_seconds
+                or subscribe.schema is not None
+            ):
                 return self._open_and_attach()
-            if not self._grants.is_known(self._session, body):
+            if not self._grants.is_known(self._session, subscribe):
                 return self._open_and_attach()
             self._attach(subscription, request)
         except Exception as error:
             self.refused(error)
         return None
 
-    def _known_as(self) -> SubscribingConsumer:
-        host = host_of(self._session.remote_address)
-        return SubscribingConsumer(host, self._body.consumer_name, self._consumer_id)
-
     async def _open_and_attach(self) -> None:
         topic, request = self._topic, self._request
         try:
-            await _check_schema(self._broker.schemas, topic, self._body)
+            await _check_schema(self._broker.schemas, topic, self._subscribe.schema)
             subscription = await topic.open_subscription_in_turn(request)
             if request.start_rollback_seconds:
                 request = await subscription.locate(request)
-            await self._grants.known(self._session, self._body)
+            await self._grants.known(self._session, self._subscribe)
             if self._place.cancelled:
                 self._session.request_ends()
             else:
@@ -183,7 +173,7 @@ class _Subscribing:
     def _attach(self, subscription: Subscription, request: SubscriptionRequest) -> None:
         """Add the consumer. A dead connection that holds its place is closed first."""
         session, topic = self._session, self._topic
-        consumer = _consumer(session, self._consumer_id, self._body, request)
+        consumer = _consumer(session, self._subscribe)
         try:
             handle = topic.attach_consumer(subscription, consumer, request)
         except BrokerError as error:
@@ -192,11 +182,11 @@ class _Subscribing:
             if holder is None or not seconds or self._has_cleared:
                 raise
             clear = self._clear(subscription, holder, error, seconds)
-            session.start_rest(self._command(), clear)
+            session.start_rest(self._subscribe.command(), clear)
             return
         session.share.used_by(topic.name.tenant)
         session.request_ends()
-        handle.when_kept(_Answer(session, self._body.request_id, self._place, handle))
+        handle.when_kept(_Answer(session, self._subscribe.request_id, self._place, handle))
 
     async def _clear(
         self, subscription: Subscription, holder: Consumer, refusal: BrokerError, seconds: float
@@ -265,13 +255,11 @@ def _ask_again(session: ClientSession, consumer_id: int, error: BrokerError) -> 
         session.send(commands.close_consumer(consumer_id))
 
 
-def _check(
-    topic: Topic, address: str, body: pb.CommandSubscribe, request: SubscriptionRequest
-) -> None:
+def _check(topic: Topic, address: str, sub_type: int, request: SubscriptionRequest) -> None:
     """Before a subscription is made, which would stay. The order is Pulsar's."""
     topic.check_subscription_name(request.name)
     policies = topic.policies.effective
-    type_name = TYPE_NAMES.get(body.subType, "")
+    type_name = TYPE_NAMES.get(sub_type, "")
     is_enabled = not topic.persistent or type_name in policies.subscription_types
     is_new = request.name not in topic.subscriptions
     if is_new or not is_enabled or request.read_compacted:
@@ -279,20 +267,20 @@ def _check(
     if topic.persistent and request.durable and is_new and not policies.auto_subscription_creation:
         raise SubscriptionNotFound("Subscription does not exist")
     if request.read_compacted:
-        check_reads_compacted(body.subType, persistent=topic.persistent)
+        check_reads_compacted(sub_type, persistent=topic.persistent)
     if not is_enabled:
         raise type_not_enabled(type_name, topic.name.full)
 
 
-async def _check_schema(schemas: SchemaRegistry, topic: Topic, body: pb.CommandSubscribe) -> None:
+async def _check_schema(schemas: SchemaRegistry, topic: Topic, schema: pb.Schema | None) -> None:
     """Register a consumer's schema on an idle topic; otherwise check it against the existing
     one."""
-    if not body.HasField("schema"):
+    if schema is None:
         return
     active = bool(topic.access.producers) or topic.consumer_count() > 0
     await schemas.for_consumer(
         topic.name,
-        body.schema,
+        schema,
         topic.policies.effective,
         topic_active=active or topic.holds_messages(),
     )
@@ -308,57 +296,43 @@ def _in_the_way(
     return None if holder is None or holder.session is consumer.session else holder
 
 
-def _check_metadata(items: Iterable[pb.KeyValue], size_max: int) -> None:
+def _check_metadata(metadata: Mapping[str, str], size_max: int) -> None:
     """Pulsar counts characters of UTF-16; one outside of the first plane counts as two."""
-    kept = {item.key: item.value for item in items}
-    size = sum(len(text.encode("utf-16-le")) for pair in kept.items() for text in pair) // 2
+    size = sum(len(text.encode("utf-16-le")) for pair in metadata.items() for text in pair) // 2
     if size > size_max:
         raise MetadataError(f"metadata has a max size of {size_max} bytes")
 
 
-def _properties(items: Iterable[pb.KeyValue]) -> Mapping[str, str]:
-    return {item.key: item.value for item in items} if items else NO_PROPERTIES
-
-
-def _request(body: pb.CommandSubscribe) -> SubscriptionRequest:
-    start = None
-    if body.HasField("start_message_id"):
-        data = body.start_message_id
-        start = (signed_id(data.ledgerId), signed_id(data.entryId), data.batch_index)
+def _request(subscribe: Subscribe) -> SubscriptionRequest:
     return SubscriptionRequest(
-        name=body.subscription,
-        durable=body.durable,
-        earliest=body.initialPosition == _EARLIEST,
-        start_message_id=start,
-        start_rollback_seconds=body.start_message_rollback_duration_sec,
-        properties=_properties(body.subscription_properties),
-        metadata=_properties(body.metadata),
-        read_compacted=body.read_compacted,
+        subscribe.subscription,
+        subscribe.durable,
+        subscribe.earliest,
+        subscribe.start_message_id,
+        subscribe.rollback_seconds,
+        None,
+        subscribe.properties,
+        subscribe.metadata,
+        subscribe.read_compacted,
     )
 
 
-def _consumer(
-    session: ClientSession,
-    consumer_id: int,
-    body: pb.CommandSubscribe,
-    request: SubscriptionRequest,
-) -> Consumer:
+def _consumer(session: ClientSession, subscribe: Subscribe) -> Consumer:
+    key_shared = subscribe.key_shared
     return Consumer(
-        consumer_id=consumer_id,
-        name=body.consumer_name,
-        session=session,
-        role=session.caller.role or "",
-        sub_type=body.subType,
-        priority_level=body.priority_level,
-        durable=request.durable,
-        read_compacted=request.read_compacted,
-        key_shared=(
-            _key_shared(body.keySharedMeta) if body.HasField("keySharedMeta") else NO_OPTIONS
-        ),
-        metadata=request.metadata,
-        subscription_properties=request.properties,
-        epoch=body.consumer_epoch if body.HasField("consumer_epoch") else EPOCH_UNSET,
-        connected_since_ms=session.connections.clock.wall_ms(),
+        subscribe.consumer_id,
+        subscribe.consumer_name,
+        session,
+        subscribe.sub_type,
+        subscribe.priority_level,
+        subscribe.durable,
+        subscribe.read_compacted,
+        NO_OPTIONS if key_shared is None else _key_shared(key_shared),
+        subscribe.metadata,
+        subscribe.properties,
+        subscribe.epoch,
+        session.caller.role or "",
+        session.connections.clock.wall_ms(),
     )
 
 

@@ -55,6 +55,7 @@ from broker.handlers.schema import handle_get_or_create_schema, handle_get_schem
 from broker.handlers.seek import handle_seek
 from broker.handlers.subscribe import handle_subscribe
 from broker.handlers.transaction import handle_transaction
+from broker.net.frame_handlers import ON_FRAME
 from protocol import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ _Type = pb.BaseCommand
 class BrokerCommands:
     """The handlers of one broker."""
 
-    __slots__ = ("handle_plain_ack", "handlers", "send_handler")
+    __slots__ = ("handle_plain_ack", "handlers", "on_frame", "send_handler")
 
     def __init__(
         self,
@@ -79,6 +80,7 @@ class BrokerCommands:
     ) -> None:
         """Without `authenticating` everybody is served, and without `decisions` everybody may do
         everything."""
+        self.on_frame = ON_FRAME
         self.send_handler = Publishing()
         self.handle_plain_ack = handle_plain_ack
         self.handlers: dict[int, Handler] = {

@@ -62,7 +62,7 @@ class ExistingTopics:
     def is_known(self, topic: TopicName) -> bool:
         """Whether memory alone proves that it exists. False: the store must be read."""
         partitioned = self._partitioned
-        if partitioned.count(topic) or self._is_loaded(topic):
+        if self._is_loaded(topic) or partitioned.count(topic):
             return True
         index, base = topic.partition_index, topic.partitioned_base
         if 0 <= index < partitioned.count(base) and not partitioned.is_being_deleted(base):

@@ -67,6 +67,10 @@ class Commands(Protocol):
         """By type of command. Called with the session and the command's own message."""
 
     @property
+    def on_frame(self) -> Mapping[type, Callable[[Any, Any], bool]]:
+        """`broker.net.frame_handlers.ON_FRAME`, which knows the session."""
+
+    @property
     def send_handler(self) -> SendHandler:
         """For SEND, which has a payload."""
 

@@ -20,8 +20,8 @@ from broker.perf.payload import read
 from broker.perf.request_templates import REQUEST_BASE, AckTemplate
 from protocol import client
 from protocol import pulsar_api_pb2 as pb
+from protocol.decoding import COMMAND_FIELDS
 from protocol.errors import RemoteProtocolError
-from protocol.frames import COMMAND_FIELDS
 from protocol.templates import varint
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class ConsumerConnection:
         """Send retryable refused requests again."""
         again, self._later = self._later, []
         for step, index in again:
-            self._ask(step, index)
+            self._ask(step, [index])
 
     @property
     def waits_to_retry(self) -> bool:
@@ -197,25 +197,30 @@ class ConsumerConnection:
         return bool(self._later)
 
     def _start_more(self) -> None:
-        while self._next < self._count and self._under_way < self._behaviour.window:
-            index = self._next
-            self._next += 1
-            self._under_way += 1
-            if not self._begun_ns[index]:
-                self._begun_ns[index] = self.now_ns
-            self._ask(_METADATA if self._behaviour.lookups else _SUBSCRIBE, index)
+        first = self._next
+        last = min(self._count, first + self._behaviour.window - self._under_way)
+        if last <= first:
+            return
+        self._next = last
+        self._under_way += last - first
+        begun_ns = self._begun_ns
+        for index in range(first, last):
+            if not begun_ns[index]:
+                begun_ns[index] = self.now_ns
+        self._ask(_METADATA if self._behaviour.lookups else _SUBSCRIBE, range(first, last))
 
-    def _ask(self, step: int, index: int) -> None:
-        request = varint(step * REQUEST_BASE + index)
-        self._pending[request] = index
+    def _ask(self, step: int, indexes: Sequence[int]) -> None:
+        base, made = step * REQUEST_BASE, self._requests
+        requests = [varint(base + index) for index in indexes]
+        self._pending.update(zip(requests, indexes, strict=True))
         if step == _METADATA:
-            frame = self._requests.metadata(request)
+            self.out.extend(map(made.metadata, requests))
         elif step == _LOOKUP:
-            frame = self._requests.lookup(request)
+            self.out.extend(map(made.lookup, requests))
         else:
-            number = self._first_index + index
-            frame = self._requests.subscribe(self._consumers[index], request, number)
-        self.out.append(frame)
+            consumers = map(self._consumers.__getitem__, indexes)
+            numbers = map(self._first_index.__add__, indexes)
+            self.out.extend(map(made.subscribe, consumers, requests, numbers))
 
     def _granted(self, step: int, requests: Sequence[bytes]) -> None:
         pending = self._pending
@@ -224,14 +229,13 @@ class ConsumerConnection:
         except KeyError:
             raise RemoteProtocolError("an answer to a request that was not made") from None
         if step != _SUBSCRIBE:
-            for index in indexes:
-                self._ask(step + 1, index)
+            self._ask(step + 1, indexes)
             return
-        flow, consumers, now_ns = self._requests.flow, self._consumers, self.now_ns
-        for index in indexes:
-            if index not in self.stuck:
-                self.out.append(flow(consumers[index]))
-            self.connect_times_ns.append(now_ns - self._begun_ns[index])
+        consumers, begun_ns, now_ns = self._consumers, self._begun_ns, self.now_ns
+        stuck = self.stuck
+        active = [index for index in indexes if index not in stuck] if stuck else indexes
+        self.out.extend(map(self._requests.flow, map(consumers.__getitem__, active)))
+        self.connect_times_ns += [now_ns - begun_ns[index] for index in indexes]
         self._under_way -= len(indexes)
         self._tally.subscribed += len(indexes)
         self._tally.subscribed_at_ns = now_ns

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, final
 from google.protobuf.message import DecodeError
 
 from protocol import pulsar_api_pb2 as pb
+from protocol.decoding import COMMAND_FIELDS, decode_command
 from protocol.errors import RemoteProtocolError
-from protocol.frames import COMMAND_FIELDS, decode_command
 from protocol.templates import varint
 
 if TYPE_CHECKING:

@@ -48,38 +48,28 @@ def padded(index: int) -> str:
 class Template:
     """A frame with gaps, in the order in which they occur."""
 
-    __slots__ = ("_order", "_parts")
+    __slots__ = ("_form",)
 
-    def __init__(self, frame: bytes, marks: Mapping[str, bytes]) -> None:
-        """Split the frame at the marks. A mark that occurs twice makes two gaps of one name.
+    def __init__(self, frame: bytes, marks: Sequence[bytes]) -> None:
+        """Split the frame at the marks, which are all places where these bytes are, in order.
 
-        Raises: ValueError: a mark is not in the frame.
+        Raises: ValueError: a mark is not in the frame there, or elsewhere, too.
         """
-        found: list[tuple[int, str]] = []
-        for name, mark in marks.items():
-            start = frame.find(mark)
-            if start < 0:
-                raise ValueError(f"{name} is not in the frame")
-            while start >= 0:
-                found.append((start, name))
-                start = frame.find(mark, start + len(mark))
-        self._order: list[str] = []
-        self._parts: list[bytes] = []
-        end = 0
-        for start, name in sorted(found):
-            self._parts.append(frame[end:start])
-            self._order.append(name)
-            end = start + len(marks[name])
-        self._parts.append(frame[end:])
+        for mark in marks:
+            if frame.count(mark) != marks.count(mark):
+                raise ValueError(f"{mark!r} is {frame.count(mark)} times in the frame")
+        parts: list[bytes] = []
+        for mark in marks:
+            part, found, frame = frame.partition(mark)
+            if not found:
+                raise ValueError(f"{mark!r} is not in the frame after the marks before it")
+            parts.append(part)
+        parts.append(frame)
+        self._form = b"%b".join(part.replace(b"%", b"%%") for part in parts)
 
-    def filled(self, values: Mapping[str, bytes]) -> bytes:
+    def filled(self, *values: bytes) -> bytes:
         """The frame with these values in its gaps."""
-        pieces = []
-        for part, name in zip(self._parts, self._order, strict=False):
-            pieces.append(part)
-            pieces.append(values[name])
-        pieces.append(self._parts[-1])
-        return b"".join(pieces)
+        return self._form % values
 
 
 _MARK_REQUEST: Final = 15 * REQUEST_BASE + 0x5A5A5A
@@ -106,10 +96,11 @@ class ConsumerRequests:
         mark_consumer = first_id + 0x2B
         number = padded(_MARK_NUMBER)
         consumer, request = varint(mark_consumer), varint(_MARK_REQUEST)
-        self._metadata = Template(
-            client.partitioned_metadata(topic, _MARK_REQUEST), {"request": request}
-        )
-        self._lookup = Template(client.lookup(topic, _MARK_REQUEST), {"request": request})
+        partitions = client.partitioned_metadata(topic, _MARK_REQUEST)
+        self.metadata = Template(partitions, [request]).filled
+        """PARTITIONED_METADATA, given the request id; all ids are varints."""
+        self.lookup = Template(client.lookup(topic, _MARK_REQUEST), [request]).filled
+        """LOOKUP, given the request id."""
         subscribe = client.subscribe(
             topic,
             f"{subscription}-{number}" if own else subscription,
@@ -120,43 +111,32 @@ class ConsumerRequests:
             metadata=metadata,
         )
         # The id's tag is included: two bytes alone may occur elsewhere.
+        ids = b"\x20" + consumer + b"\x28" + request
+        self._own = own
         self._subscribe = Template(
-            subscribe,
-            {
-                "consumer": b"\x20" + consumer + b"\x28" + request,
-                "number": number.encode(),
-            },
+            subscribe, [number.encode(), ids, number.encode()] if own else [ids, number.encode()]
         )
-        marks = {"consumer": b"\x08" + consumer}
+        marks = [b"\x08" + consumer]
         self._flow = Template(client.flow(mark_consumer, permits), marks)
         self.half = max(1, permits // 2)
         """Permits of `flow_half`."""
         self._flow_half = Template(client.flow(mark_consumer, self.half), marks)
 
-    def metadata(self, request: bytes) -> bytes:
-        """PARTITIONED_METADATA; ids are varints throughout."""
-        return self._metadata.filled({"request": request})
-
-    def lookup(self, request: bytes) -> bytes:
-        """LOOKUP."""
-        return self._lookup.filled({"request": request})
-
     def subscribe(self, consumer: bytes, request: bytes, index: int) -> bytes:
         """SUBSCRIBE of the consumer with this number in the whole run."""
-        return self._subscribe.filled(
-            {
-                "consumer": b"\x20" + consumer + b"\x28" + request,
-                "number": padded(index).encode(),
-            }
-        )
+        number = b"%0*d" % (_NAME_DIGITS, index)
+        ids = b"\x20%b\x28%b" % (consumer, request)
+        if self._own:
+            return self._subscribe.filled(number, ids, number)
+        return self._subscribe.filled(ids, number)
 
     def flow(self, consumer: bytes) -> bytes:
         """FLOW of all permits."""
-        return self._flow.filled({"consumer": b"\x08" + consumer})
+        return self._flow.filled(b"\x08" + consumer)
 
     def flow_half(self, consumer: bytes) -> bytes:
         """FLOW of half of them, once as many messages have arrived."""
-        return self._flow_half.filled({"consumer": b"\x08" + consumer})
+        return self._flow_half.filled(b"\x08" + consumer)
 
 
 @final

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 from protocol.errors import BrokerError, ServerError
+from protocol.requests import NO_PROPERTIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,22 +23,59 @@ class InvalidProperty(BrokerError):
 
 
 @final
-@dataclass(slots=True)
 class SubscriptionRequest:
     """The parameters of CommandSubscribe (or of the admin API, or of a cursor found at topic load).
-    It is never changed. A frozen class would take four times as long to create."""
+    It is never changed."""
 
-    name: str
-    durable: bool = True
-    earliest: bool = False
-    """CommandSubscribe.initialPosition is Earliest."""
-    start_message_id: tuple[int, int, int] | None = None
-    """(ledger id, entry id, batch index or -1), signed. Decides the start if not durable."""
-    start_rollback_seconds: int = 0
-    start_after: Position | None = None
-    """The start as a position: the last position before it (`Subscription.locate`)."""
-    properties: Mapping[str, str] = field(default_factory=dict)
-    """Subscription properties: kept with the cursor."""
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    """The first consumer's metadata, which may select the kind."""
-    read_compacted: bool = False
+    __slots__ = (
+        "durable",
+        "earliest",
+        "metadata",
+        "name",
+        "properties",
+        "read_compacted",
+        "start_after",
+        "start_message_id",
+        "start_rollback_seconds",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        durable: bool = True,
+        earliest: bool = False,
+        start_message_id: tuple[int, int, int] | None = None,
+        start_rollback_seconds: int = 0,
+        start_after: Position | None = None,
+        properties: Mapping[str, str] = NO_PROPERTIES,
+        metadata: Mapping[str, str] = NO_PROPERTIES,
+        read_compacted: bool = False,
+    ) -> None:
+        self.name = name
+        self.durable = durable
+        self.earliest = earliest
+        """CommandSubscribe.initialPosition is Earliest."""
+        self.start_message_id = start_message_id
+        """(ledger id, entry id, batch index or -1), signed. Decides the start if not durable."""
+        self.start_rollback_seconds = start_rollback_seconds
+        self.start_after = start_after
+        """The start as a position: the last position before it (`Subscription.locate`)."""
+        self.properties = properties
+        """Subscription properties: kept with the cursor."""
+        self.metadata = metadata
+        """The first consumer's metadata, which may select the kind."""
+        self.read_compacted = read_compacted
+
+    def located(self, start_after: Position) -> SubscriptionRequest:
+        """The same with its start as a position, instead of a time before now."""
+        return SubscriptionRequest(
+            self.name,
+            self.durable,
+            self.earliest,
+            self.start_message_id,
+            0,
+            start_after,
+            self.properties,
+            self.metadata,
+            self.read_compacted,
+        )

@@ -19,6 +19,7 @@ import trio
 from broker.entry import Entry, entries_of
 from broker.histograms import EntrySizes, PublishTimes
 from broker.subscription.request import SubscriptionRequest
+from broker.topic.admission import host_of
 from broker.topic.backlog_keeper import BacklogKeeper
 from broker.topic.dedup import Verdict
 from broker.topic.dedup_store import DEDUP_CURSOR, DedupStore
@@ -31,7 +32,7 @@ from broker.topic.newest_message import NewestOfTopic, newest_position
 from broker.topic.producer import Producer, Publish, PublishRun
 from broker.topic.publish_answers import answer_with_copies, refuse_parked, send_receipts
 from broker.topic.storage import StoredCounts
-from broker.topic.subscribe_rates import SubscribeRates
+from broker.topic.subscribe_rates import SubscribeRates, SubscribingConsumer
 from broker.topic.topic import Topic
 from protocol import commands
 from protocol.errors import BrokerError, NotAllowed, ServerError
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from broker.subscription.ports import LedgerPort
     from broker.topic.backlog_keeper import OldestMessage
     from broker.topic.services import TopicServices
-    from broker.topic.subscribe_rates import SubscribingConsumer
     from protocol.position import Position
     from protocol.send_fields import Send
     from protocol.send_runs import SendRun
@@ -145,13 +145,15 @@ class PersistentTopic(Topic):
         self._after_publishes = self._after_publishes or None
         await self.ledger.rest()
 
-    def check_subscribe_rate(self, consumer: SubscribingConsumer) -> None:
+    def check_subscribe_rate(self, address: str, name: str, consumer_id: int) -> None:
         """Raises: BrokerError NotAllowedError, as in Pulsar: it subscribes too often."""
         rate = self.policies.effective.delivery.subscribe
         if not rate:
             self._subscribes = None
             return
-        self._subscribes = self._subscribes or SubscribeRates()
+        if self._subscribes is None:
+            self._subscribes = SubscribeRates()
+        consumer = SubscribingConsumer(host_of(address), name, consumer_id)
         if not self._subscribes.admits(consumer, rate, self.services.clock.now()):
             raise NotAllowed("Subscribe limited by subscribe rate limit per consumer.")
 

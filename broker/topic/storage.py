@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from broker.subscription.api import PublishObserver
     from broker.subscription.ports import LedgerPort
     from broker.topic.backlog_keeper import OldestMessage
-    from broker.topic.subscribe_rates import SubscribingConsumer
     from protocol.position import Position
 
 
@@ -52,9 +51,9 @@ class TopicStorage(ProducerTopic):
         """Make the topic epoch durable before its producer is told."""
         _ = epoch
 
-    def check_subscribe_rate(self, consumer: SubscribingConsumer) -> None:
-        """Raises: BrokerError: it subscribes too often. A topic that stores nothing has no such
-        rate, as in Pulsar."""
+    def check_subscribe_rate(self, address: str, name: str, consumer_id: int) -> None:
+        """Raises: BrokerError: the consumer of this name and id, from this address, subscribes too
+        often. A topic that stores nothing has no such rate, as in Pulsar."""
 
     def subscription_ledger(self, *, compacted: bool) -> LedgerPort | None:
         """The ledger that its subscriptions read, or what compaction has kept of it; None for a

@@ -354,9 +354,12 @@ class Topic(TopicStorage):
 
         Raises: BrokerError ConsumerBusy.
         """
+        policies, config = self.policies.effective, self.services.config
+        if policies.counts.consumers_max <= 0 and config.maxSameAddressConsumersPerTopic <= 0:
+            return  # nearly always
         check_consumers(
-            self.policies.effective,
-            self.services.config,
+            policies,
+            config,
             address,
             self.consumer_count(),
             self._addresses_of_consumers,

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from protocol import client
 from protocol import pulsar_api_pb2 as pb
 from protocol.ack_runs import RUNS_MAX, AckRuns
-from protocol.frames import FrameDecoder
+from protocol.request_frames import RequestDecoder
+from protocol.tests.frame_values import value_of
 
 CONSUMERS = [0, 1, 5, 127, 128, 300, 16_384, 70_000]
 """The last two are too far away for the table."""
@@ -46,7 +47,7 @@ def frames():
 
 def fed(chunks):
     """A session's view of the chunks: everything as (consumer id, ids, kind...) in order."""
-    decoder = FrameDecoder()
+    decoder = RequestDecoder()
     decoder.ack_runs = AckRuns()
     for number, consumer in enumerate(CONSUMERS):
         decoder.ack_runs.add(consumer, number)
@@ -54,18 +55,21 @@ def fed(chunks):
     for chunk in chunks:
         runs, data = decoder.take_ack_runs(chunk)
         commands += [("run", CONSUMERS[each], position) for run, position in runs for each in run]
-        for command, _ in decoder.feed(data):
+        frames = decoder.feed(data) if data else []
+        while decoder.is_left:
+            frames += decoder.more()
+        for command in map(value_of, frames):
             if _is_plain(command):
                 body = command.ack
                 position = (body.message_id[0].ledgerId, body.message_id[0].entryId)
                 commands.append(("run", body.consumer_id, position))
             else:
-                commands.append(("other", command.SerializeToString()))
+                commands.append(("other", command))
     return commands
 
 
 def _is_plain(command):
-    if command.type != pb.BaseCommand.ACK:
+    if not isinstance(command, pb.BaseCommand) or command.type != pb.BaseCommand.ACK:
         return False
     body = command.ack
     return (
@@ -117,7 +121,7 @@ def test_a_consumer_that_left_is_the_parsers():
 
 def test_an_ack_that_arrives_in_pieces_is_taken_with_its_run():
     """Its beginning waits in the decoder, like that of any other frame."""
-    decoder = FrameDecoder()
+    decoder = RequestDecoder()
     decoder.ack_runs = AckRuns()
     for number, consumer in enumerate(NEAR):
         decoder.ack_runs.add(consumer, number)

@@ -10,9 +10,14 @@ from hypothesis import strategies as st
 
 from protocol import client, commands
 from protocol import pulsar_api_pb2 as pb
+from protocol.decoding import decode_command, has_ascii_texts
 from protocol.errors import RemoteProtocolError
-from protocol.frames import FrameDecoder, decode_command, frame_size_max, has_ascii_texts
+from protocol.frames import FrameDecoder, frame_size_max
+from protocol.request_frames import RequestDecoder
+from protocol.send_fields import Send
+from protocol.send_runs import SendRun
 from protocol.templates import varint
+from protocol.tests.frame_values import value_of
 
 FRAMES = st.one_of(
     st.just(client.ping()),
@@ -53,22 +58,41 @@ def test_delivery_byte_by_byte_gives_the_same_commands(frames):
     ] == expected
 
 
+def read(decoder: FrameDecoder | RequestDecoder, chunk: bytes) -> list[object]:
+    """What a chunk brings, as values; each message of a run by itself."""
+    frames = list(decoder.feed(chunk))
+    while isinstance(decoder, RequestDecoder) and decoder.is_left:
+        frames += decoder.more()
+    singles = [
+        each
+        for frame in frames
+        for each in (frame.sends() if isinstance(frame, SendRun) else [frame])
+    ]
+    return [
+        [getattr(each, name) for name in Send.__slots__]
+        if isinstance(each, Send)
+        else value_of(each)
+        for each in singles
+    ]
+
+
 def fuzz(data: bytes, limit: int) -> None:
     """Whole and byte by byte: commands or RemoteProtocolError, the same ones, in bounded memory."""
-    whole, single = FrameDecoder(limit), FrameDecoder(limit)
-    results: list[list[object]] = [[], []]
-    for decoder, chunks, result in (
-        (whole, [data], results[0]),
-        (single, [bytes((byte,)) for byte in data], results[1]),
-    ):
-        try:
-            for chunk in chunks:
-                result += decoder.feed(chunk)
-                assert decoder.buffered_bytes <= limit
-        except RemoteProtocolError:
-            pass
-    assert results[0] == results[1]
-    assert (whole.failure is None) == (single.failure is None)
+    for make in (FrameDecoder, RequestDecoder):
+        whole, single = make(limit), make(limit)
+        results: list[list[object]] = [[], []]
+        for decoder, chunks, result in (
+            (whole, [data], results[0]),
+            (single, [bytes((byte,)) for byte in data], results[1]),
+        ):
+            try:
+                for chunk in chunks:
+                    result += read(decoder, chunk)
+                    assert decoder.buffered_bytes <= limit
+            except RemoteProtocolError:
+                pass
+        assert results[0] == results[1]
+        assert (whole.failure is None) == (single.failure is None)
 
 
 @settings(max_examples=150, deadline=None)

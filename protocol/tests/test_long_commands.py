@@ -17,12 +17,14 @@ from protocol.long_commands import (
     LongCommand,
 )
 from protocol.outline import ACK_WORDS_MAX
+from protocol.request_frames import RequestDecoder
+from protocol.requests import ParsedRequest
 
 T = pb.BaseCommand
 
 
 def received(data):
-    decoder = FrameDecoder(plain_sends=True)
+    decoder = RequestDecoder()
     frames = decoder.feed(data)
     if decoder.failure is not None:
         raise decoder.failure
@@ -32,7 +34,7 @@ def received(data):
 def parts_of(data):
     (frame,) = received(data)
     assert isinstance(frame, LongCommand)
-    return [part and part[0] for part in frame.parts()]
+    return [part and part.command() for part in frame.parts()]
 
 
 def ids_of(part):
@@ -64,14 +66,14 @@ def raw(kind, content, before=b"", after=b""):
 def test_an_ack_of_many_ids_becomes_acks_of_a_bounded_number(count, pieces):
     ids = [(5, number) for number in range(count)]
     data = c.ack(3, ids, request_id=9, txnid_least_bits=4)
-    decoder = FrameDecoder(plain_sends=True)
+    decoder = RequestDecoder()
     size = len(data) // pieces + 1
     frames = [
         frame
         for start in range(0, len(data), size)
         for frame in decoder.feed(data[start : start + size])
     ]
-    parts = [part[0] for part in frames[0].parts() if part is not None]
+    parts = [part.command() for part in frames[0].parts() if part is not None]
     assert [one for part in parts for one in ids_of(part)] == ids
     assert max(len(ids_of(part)) for part in parts) <= IDS_PER_PART
     assert {(part.ack.consumer_id, part.ack.txnid_least_bits) for part in parts} == {(3, 4)}
@@ -100,9 +102,9 @@ def test_a_cumulative_ack_of_many_ids_stays_one_of_several():
 
 
 def test_short_commands_are_parsed_at_once():
-    ((command, payload),) = received(c.ack(3, [(5, 1)], request_id=9))
-    assert ids_of(command) == [(5, 1)]
-    assert payload is None
+    (frame,) = received(c.ack(3, [(5, 1)], request_id=9))
+    assert isinstance(frame, ParsedRequest)
+    assert ids_of(frame.command()) == [(5, 1)]
 
 
 def test_nothing_of_a_long_command_with_a_broken_end_is_carried_out():
@@ -178,8 +180,8 @@ def test_what_is_repeated_within_a_field_is_bounded_too(data, message):
 
 
 def test_as_many_ranges_as_fields_pass():
-    ((command, _),) = received(subscribe_with_ranges(FIELDS_MAX - 10, metas=2))
-    assert len(command.subscribe.keySharedMeta.hashRanges) == FIELDS_MAX - 10
+    (request,) = received(subscribe_with_ranges(FIELDS_MAX - 10, metas=2))
+    assert len(request.key_shared.hashRanges) == FIELDS_MAX - 10
 
 
 @pytest.mark.parametrize(("kind", "tag"), [(T.ACK, 3), (T.REDELIVER_UNACKNOWLEDGED_MESSAGES, 2)])
@@ -228,8 +230,8 @@ def test_a_long_ack_in_an_odd_form_is_refused(content, message):
 
 def test_a_schema_of_a_megabyte_passes():
     schema = pb.Schema(name="s", type=2, schema_data=bytes(1_000_000))
-    ((command, _),) = received(c.producer("t", 1, 2, schema=schema))
-    assert command.producer.schema == schema
+    (request,) = received(c.producer("t", 1, 2, schema=schema))
+    assert request.body.schema == schema
 
 
 def test_a_client_reads_long_answers_as_they_are():

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from protocol import client
 from protocol import pulsar_api_pb2 as pb
-from protocol.frames import FrameDecoder, decode_command
+from protocol.decoding import decode_command
 from protocol.plain_acks import ACK_PREFIX, PlainAck, read_ack
+from protocol.request_frames import RequestDecoder
 
 NUMBERS = st.one_of(
     st.integers(0, 300), st.sampled_from([2**32, 2**62, 2**63 - 1, 2**63, 2**64 - 1])
@@ -40,7 +41,7 @@ def test_both_read_the_same(numbers, others, ack_set, consumer_id, cumulative, r
     for field in others:
         expected.ack.message_id[0].ClearField(field)
     assert ack.command() == expected
-    [seen] = FrameDecoder(plain_sends=True).feed(frame)
+    [seen] = RequestDecoder().feed(frame)
     assert isinstance(seen, PlainAck)
     assert seen.command() == expected
 

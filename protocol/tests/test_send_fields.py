@@ -10,6 +10,7 @@ from protocol import client
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import RemoteProtocolError
 from protocol.frames import FrameDecoder
+from protocol.request_frames import RequestDecoder
 from protocol.send_fields import NO_SEQUENCE_ID, SEND_PREFIX, Send, read_send, send_of
 from protocol.templates import ReceiptTemplate, send_receipt
 
@@ -53,7 +54,7 @@ def test_plain_and_protobuf_agree(fields: dict) -> None:
         fields["num_messages"],
         **optional,
     )
-    [plain] = FrameDecoder(plain_sends=True).feed(frame)
+    [plain] = RequestDecoder().feed(frame)
     assert fields_of(plain) == fields_of(send_of(command, MESSAGE))
     [(parsed, _)] = FrameDecoder().feed(frame)
     assert parsed.send == command
@@ -89,7 +90,7 @@ def test_any_bytes_behind_the_prefix_are_read_as_protobuf_reads_them(
 @given(SENDS, st.integers(1, 60))
 def test_plain_sends_come_out_of_any_delivery(fields: dict, cut: int) -> None:
     frame = client.send(fields["producer_id"], 7, MESSAGE)
-    decoder = FrameDecoder(plain_sends=True)
+    decoder = RequestDecoder()
     stream = frame * 3
     frames = []
     for at in range(0, len(stream), cut):
@@ -99,7 +100,7 @@ def test_plain_sends_come_out_of_any_delivery(fields: dict, cut: int) -> None:
 
 
 def test_a_send_without_a_message_is_refused() -> None:
-    decoder = FrameDecoder(plain_sends=True)
+    decoder = RequestDecoder()
     with pytest.raises(RemoteProtocolError, match="without a message"):
         decoder.feed(client.send(1, 2, b""))
 

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from native.sends import ARE_SINGLE, PAYLOAD_BYTES_MAX, read_sends
 from protocol import client
 from protocol.errors import RemoteProtocolError
-from protocol.frames import FrameDecoder
 from protocol.metadata import METADATA_UNCOUNTED_BYTES, count_messages
+from protocol.request_frames import RequestDecoder
 from protocol.send_fields import NO_SEQUENCE_ID, Send
 from protocol.send_runs import SendRun, read_run
+from protocol.tests.frame_values import value_of
 
 LIMIT = 200_000
 SEND_FIELDS = ("highest_sequence_id", "is_chunk", "payload", "producer_id", "sequence_id")
@@ -60,17 +61,19 @@ def singles(frames: list) -> list[object]:
             if isinstance(each, Send):
                 found.append(tuple(getattr(each, name) for name in SEND_FIELDS))
             else:
-                found.append(each)
+                found.append(value_of(each))
     return found
 
 
 def decoded(stream: bytes, piece: int) -> tuple[list[object], str]:
     """Delivered in pieces; and the error that ended it."""
-    decoder = FrameDecoder(LIMIT, plain_sends=True)
+    decoder = RequestDecoder(LIMIT)
     frames: list[object] = []
     try:
         for at in range(0, len(stream), piece):
             frames += singles(decoder.feed(stream[at : at + piece]))
+            while decoder.is_left:
+                frames += singles(decoder.more())
     except RemoteProtocolError as error:
         return frames, str(error)
     return frames, str(decoder.failure or "")
@@ -80,9 +83,7 @@ def decoded(stream: bytes, piece: int) -> tuple[list[object], str]:
 @given(st.lists(FRAMES, max_size=12))
 def test_the_same_messages_come_out_as_without_runs(frames: list[bytes]) -> None:
     together, error = decoded(b"".join(frames), LIMIT)
-    one_by_one = [
-        each for frame in frames for each in singles(FrameDecoder(plain_sends=True).feed(frame))
-    ]
+    one_by_one = [each for frame in frames for each in singles(RequestDecoder().feed(frame))]
     assert (together, error) == (one_by_one, "")
 
 
@@ -109,7 +110,7 @@ def test_consecutive_messages_are_one_run_with_columns() -> None:
     numbers = [0, 127, 128, 2**40, 5]
     messages = [PLAIN, BATCH, client.message(b"x", checksum=False), PLAIN, b"not metadata"]
     stream = b"".join(map(client.send, [7] * 5, numbers, messages))
-    [run] = FrameDecoder(plain_sends=True).feed(stream)
+    [run] = RequestDecoder().feed(stream)
     assert isinstance(run, SendRun)
     assert (run.producer_id, list(run.sequence_ids), run.payloads) == (7, numbers, messages)
     assert run.counts == list(map(count_messages, messages)) == [1, 2, 1, 1, 0]
@@ -122,7 +123,7 @@ def test_consecutive_messages_are_one_run_with_columns() -> None:
 
 
 def test_messages_of_one_size_that_are_no_batches_need_no_columns_for_that() -> None:
-    [run] = FrameDecoder(plain_sends=True).feed(client.send(7, 3, PLAIN) * 5)
+    [run] = RequestDecoder().feed(client.send(7, 3, PLAIN) * 5)
     assert isinstance(run, SendRun)
     assert (run.counts, run.message_count) == (None, 5)
     assert (run.size_each_bytes, run.size_bytes) == (len(PLAIN), 5 * len(PLAIN))

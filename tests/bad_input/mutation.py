@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from protocol import client as wire
 from protocol import pulsar_api_pb2 as pb
 from protocol.connection import CLIENT_COMMANDS
-from protocol.frames import COMMAND_FIELDS
+from protocol.decoding import COMMAND_FIELDS
 from protocol.metadata import encode_message
 
 if TYPE_CHECKING:

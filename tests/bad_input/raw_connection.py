@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from protocol import client as wire
 from protocol import pulsar_api_pb2 as pb
-from protocol.frames import COMMAND_FIELDS
+from protocol.decoding import COMMAND_FIELDS
 
 if TYPE_CHECKING:
     from protocol.frames import ParsedFrame

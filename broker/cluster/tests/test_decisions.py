@@ -16,7 +16,8 @@ from broker.cluster.decisions import (
     choose_broker,
     smoothed_usage,
 )
-from broker.cluster.records import Average, BrokerReport, BundleHistory, BundleLoad, Traffic, Usage
+from broker.cluster.load_history import Average, BundleHistory
+from broker.cluster.records import BrokerReport, BundleLoad, Traffic, Usage
 
 LIMITS = PlacementLimits()
 MB = 1024 * 1024

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import trio
 
 from broker.follow.tests.cluster import owner_and_follower
-from protocol.frames import decode_command
+from protocol.decoding import decode_command
 
 
 def frames_of(data):

@@ -10,8 +10,9 @@ from broker.perf.frame_scanner import FrameScanner, Meaning
 from protocol import client, commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.commands import message_head
+from protocol.decoding import COMMAND_FIELDS
 from protocol.errors import RemoteProtocolError
-from protocol.frames import COMMAND_FIELDS, FrameDecoder
+from protocol.frames import FrameDecoder
 from protocol.templates import varint
 
 ID_FIELD = {

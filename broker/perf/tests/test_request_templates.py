@@ -78,8 +78,10 @@ def test_acks_are_those_of_the_codec(position, size, data):
 
 
 def test_a_mark_that_is_not_there_is_an_error():
-    with pytest.raises(ValueError, match="consumer is not in the frame"):
-        Template(b"abc", {"consumer": b"x"})
+    for frame, marks in ((b"abc", [b"x"]), (b"xbx", [b"x"]), (b"xy", [b"y", b"x"])):
+        with pytest.raises(ValueError, match="in the frame"):
+            Template(frame, marks)
+    assert Template(b"x%b%yx", [b"x", b"y", b"x"]).filled(b"1", b"2", b"3") == b"1%b%23"
 
 
 def test_more_consumers_than_ids_of_one_size_are_refused():

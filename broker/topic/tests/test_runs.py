@@ -11,7 +11,7 @@ from broker.net.tests.harness import T, running
 from broker.topic.dedup_store import DedupStore
 from protocol import client as c
 from protocol.errors import ServerError
-from protocol.frames import FrameDecoder
+from protocol.request_frames import RequestDecoder
 
 TOPICS = {1: "a", 2: "a", 3: "b"}
 """Of each producer."""
@@ -105,7 +105,7 @@ async def test_each_message_of_a_run_after_the_end_of_a_topic_is_refused_in_orde
         topic = broker.topic("a")
         [producer] = topic.access.producers.values()
         await topic.terminate()
-        [run] = FrameDecoder(plain_sends=True).feed(run_of(5))
+        [run] = RequestDecoder().feed(run_of(5))
         topic.publish_run(producer, run)
         topic.append_published()
         await connection.expect(T.CLOSE_PRODUCER)
@@ -123,7 +123,7 @@ async def test_messages_under_way_when_deduplication_begins_are_answered_one_by_
         topic = broker.topic("a")
         dedup = await DedupStore.open(topic.ledger, broker.service.config, topic.services.clock)
         [producer] = topic.access.producers.values()
-        [run] = FrameDecoder(plain_sends=True).feed(run_of(5, first=3))
+        [run] = RequestDecoder().feed(run_of(5, first=3))
         topic.publish_run(producer, run)
         topic.dedup = dedup
         topic.append_published()
@@ -145,7 +145,7 @@ async def test_messages_of_one_run_are_stored_or_refused_by_themselves_where_the
         await connection.producer("a", 1)
         topic = broker.topic("a")
         [producer] = topic.access.producers.values()
-        [run] = FrameDecoder(plain_sends=True).feed(run_of(5))
+        [run] = RequestDecoder().feed(run_of(5))
         topic.publish_run(producer, run)
         topic.append_published()
         await topic.ledger.appender.drain_and_stop(AppendState.TERMINATED, 5.0)

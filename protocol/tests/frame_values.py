@@ -1,0 +1,19 @@
+"""Frames of requests as values that can be compared."""
+
+from __future__ import annotations
+
+from protocol.plain_acks import PlainAck
+from protocol.requests import ParsedRequest, Request
+
+
+def value_of(frame):
+    """What a request says; any other frame as it is."""
+    if isinstance(frame, ParsedRequest | PlainAck):
+        return frame.command()
+    if isinstance(frame, Request):
+        return type(frame).__name__, {
+            name: getattr(frame, name)
+            for kind in type(frame).__mro__
+            for name in getattr(kind, "__slots__", ())
+        }
+    return frame
