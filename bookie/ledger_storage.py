@@ -27,12 +27,17 @@ from bookie.write_cache import FlushHalf, WriteCache
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from mypy_extensions import i64
+
     from bookie.disk import Disk
     from bookie.index import EntryIndex, IndexBatch
 
 logger = structlog.get_logger()
 
 pack_u32: Final = Struct(">I").pack
+_pack_ids: Final = Struct(">qq").pack
+_RECORD_HEAD_SIZE: Final = 20
+_RECORD_LENGTH_MIN: Final = 16
 _SLICE_ENTRIES: Final = 256
 _SLICE_BYTES: Final = 1 << 20
 _SYNC_BYTES: Final = 4 << 20
@@ -216,8 +221,13 @@ class LedgerStorage:
             position = 0
             location = 0
             while len(result) < count_max:
-                length = fmt.entry_at(data, position, ledger_id, entry_id)
-                if length is None:
+                if entry_id > ENTRY_ID_MAX or len(data) - position < _RECORD_HEAD_SIZE:
+                    break
+                ids = _pack_ids(ledger_id, entry_id)
+                if data[position + 4 : position + _RECORD_HEAD_SIZE] != ids:
+                    break
+                length = _record_length(data, position)
+                if length < _RECORD_LENGTH_MIN:
                     break
                 end = position + 4 + length
                 if end > len(data):
@@ -265,6 +275,15 @@ class LedgerStorage:
             logger.warning("entry log left unsealed", directory=self.directory, error=str(error))
         self.logs.close()
         self.index.close()
+
+
+def _record_length(data: bytes, position: i64) -> i64:
+    """The length in the head of a record, whose first 20 bytes are there (`entry_log_format`)."""
+    length: i64 = data[position]
+    length = length << 8 | data[position + 1]
+    length = length << 8 | data[position + 2]
+    length = length << 8 | data[position + 3]
+    return length if length < 1 << 31 else -1
 
 
 @final

@@ -21,3 +21,11 @@ def crc32c_bodies(
     length: int,
     payloads: list[bytes],
 ) -> list[tuple[bytes, bytes]]: ...
+def message_run(
+    consumer: bytes,
+    ledger: bytes,
+    partition: bytes,
+    options: bytes,
+    entry_ids: list[int],
+    payloads: list[bytes],
+) -> bytes: ...

@@ -29,7 +29,7 @@ from google.protobuf.message import DecodeError, EncodeError
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.long_commands import LONG_COMMAND_BYTES, LongCommand, long_command
-from protocol.plain_acks import ACK_PREFIX, PlainAck, read_ack
+from protocol.plain_acks import ACK_PREFIX, PlainAck, read_acks
 from protocol.send_fields import SEND_PREFIX, Send, read_send, send_of
 from protocol.send_runs import SendRun, read_run
 
@@ -49,8 +49,8 @@ ParsedFrame: TypeAlias = tuple[pb.BaseCommand, bytes | None]
 
 Frame: TypeAlias = ParsedFrame | Send | SendRun | PlainAck | LongCommand
 """With `plain_sends`, which brokers use, a SEND is a `Send`, several may be a `SendRun`, the usual
-ACK is mostly a `PlainAck`, and a command with many ids a `LongCommand`. Without, every frame is a
-`ParsedFrame`."""
+ACK or several are mostly a `PlainAck`, and a command with many ids a `LongCommand`. Without, every
+frame is a `ParsedFrame`."""
 
 MessageType = Any
 """A descriptor: that of the C implementation is a class of its own."""
@@ -393,10 +393,10 @@ class FrameDecoder:
                     and data[start + 1] == _ACK_PREFIX_1
                     and data[start + 2] == _ACK_PREFIX_2
                 ):
-                    ack = read_ack(data, start, end)
-                    if ack is not None:
-                        frames.append(ack)
-                        position = end
+                    acks = read_acks(data, start, end, limit)
+                    if acks is not None:
+                        frames.append(acks[0])
+                        position = acks[1]
                         continue
             payload = data[payload_start:end] if payload_start != end else None
             frames.append(self._frame(data[start:payload_start], payload))

@@ -7,7 +7,7 @@ Invariant: `permits` = flow permits granted - messages sent, and `unacked` is th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from broker.subscription.permits import Permits
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from protocol.ack_runs import AckRuns, AckRunTarget
 
 
-EPOCH_UNSET = -1
+EPOCH_UNSET: Final = -1
 
 
 class ConsumerSession(Protocol):
@@ -73,19 +73,31 @@ class KeySharedOptions:
 
 
 @final
-@dataclass(slots=True, eq=False)
 class Counters:
     """Statistics of a consumer: increasing counters, or times in wall ms."""
 
-    messages_out: int = 0
-    bytes_out: int = 0
-    messages_redelivered: int = 0
-    messages_acked: int = 0
-    entries_out: int = 0
-    flow_last_ms: int = 0
-    consumed_last_ms: int = 0
-    acked_last_ms: int = 0
-    messages_dropped: int = 0
+    __slots__ = (
+        "acked_last_ms",
+        "bytes_out",
+        "consumed_last_ms",
+        "entries_out",
+        "flow_last_ms",
+        "messages_acked",
+        "messages_dropped",
+        "messages_out",
+        "messages_redelivered",
+    )
+
+    def __init__(self) -> None:
+        self.messages_out = 0
+        self.bytes_out = 0
+        self.messages_redelivered = 0
+        self.messages_acked = 0
+        self.entries_out = 0
+        self.flow_last_ms = 0
+        self.consumed_last_ms = 0
+        self.acked_last_ms = 0
+        self.messages_dropped = 0
 
 
 NO_OPTIONS: Final = KeySharedOptions()
@@ -98,7 +110,6 @@ _NO_COUNTERS: Final = Counters()
 
 
 @final
-@dataclass(slots=True, eq=False)
 class Consumer:
     """One consumer. Identity is the object: ids are unique per connection only.
 
@@ -106,28 +117,67 @@ class Consumer:
     One that keeps them in another form does not, which saves memory with 100,000 consumers.
     """
 
-    consumer_id: int
-    name: str
-    session: ConsumerSession
-    sub_type: int
-    priority_level: int = 0
-    durable: bool = True
-    read_compacted: bool = False
-    key_shared: KeySharedOptions = NO_OPTIONS
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    subscription_properties: Mapping[str, str] = field(default_factory=dict)
-    epoch: int = EPOCH_UNSET
-    """CommandSubscribe.consumer_epoch; raised by redeliver requests."""
-    role: str = ""
-    connected_since_ms: int = 0
-    permits: Permits = _NO_PERMITS
-    pending: PendingAcks = _NOTHING_PENDING
-    counters: Counters = _NO_COUNTERS
-    blocked_on_unacked: bool = False
-    """Set and cleared only by the subscription, from `pending` and the limit."""
-    end_of_topic_sent: bool = False
-    joined: int = 0
-    """Order of arrival, assigned by the subscription."""
+    __slots__ = (
+        "blocked_on_unacked",
+        "connected_since_ms",
+        "consumer_id",
+        "counters",
+        "durable",
+        "end_of_topic_sent",
+        "epoch",
+        "joined",
+        "key_shared",
+        "metadata",
+        "name",
+        "pending",
+        "permits",
+        "priority_level",
+        "read_compacted",
+        "role",
+        "session",
+        "sub_type",
+        "subscription_properties",
+    )
+
+    def __init__(
+        self,
+        consumer_id: int,
+        name: str,
+        session: ConsumerSession,
+        sub_type: int,
+        priority_level: int = 0,
+        durable: bool = True,
+        read_compacted: bool = False,
+        key_shared: KeySharedOptions = NO_OPTIONS,
+        metadata: Mapping[str, str] = NO_PROPERTIES,
+        subscription_properties: Mapping[str, str] = NO_PROPERTIES,
+        epoch: int = EPOCH_UNSET,
+        role: str = "",
+        connected_since_ms: int = 0,
+    ) -> None:
+        """`epoch`: CommandSubscribe.consumer_epoch."""
+        self.consumer_id = consumer_id
+        self.name = name
+        self.session = session
+        self.sub_type = sub_type
+        self.priority_level = priority_level
+        self.durable = durable
+        self.read_compacted = read_compacted
+        self.key_shared = key_shared
+        self.metadata = metadata
+        self.subscription_properties = subscription_properties
+        self.epoch = epoch
+        """Raised by redeliver requests."""
+        self.role = role
+        self.connected_since_ms = connected_since_ms
+        self.permits: Permits = _NO_PERMITS
+        self.pending: PendingAcks = _NOTHING_PENDING
+        self.counters: Counters = _NO_COUNTERS
+        self.blocked_on_unacked = False
+        """Set and cleared only by the subscription, from `pending` and the limit."""
+        self.end_of_topic_sent = False
+        self.joined = 0
+        """Order of arrival, assigned by the subscription."""
 
     def equip(self) -> None:
         """Give it its own permits, pending acks and counters."""

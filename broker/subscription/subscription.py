@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, final
 import structlog
 import trio
 
+from broker.subscription.acknowledgements import Acknowledgements
 from broker.subscription.compatibility import check_compatible, check_reads_compacted, in_the_way
 from broker.subscription.config import SLICE_BYTES_MAX
 from broker.subscription.consumer_handle import StockConsumerHandle
@@ -82,6 +83,7 @@ class PersistentSubscription:
         self._ledger: LedgerPort = context.ledger
         self._clock = context.clock
         self._config = context.config
+        self._acks = Acknowledgements(cursor, context.ledger, context.config)
         self._seeking = False
         self._closed = False
         self._has_ignored_ack = False
@@ -226,8 +228,8 @@ class PersistentSubscription:
             return
         before = self.cursor.mark_delete
         if not cumulative:
-            for each in ids:
-                self._ack_one(consumer, each)
+            if self.dispatcher is not None:
+                self._acks.each(consumer, self.dispatcher, ids)
         elif self.sub_type in (SHARED, KEY_SHARED) or len(ids) != 1:
             if not self._has_ignored_ack:
                 self._has_ignored_ack = True
@@ -240,7 +242,21 @@ class PersistentSubscription:
                 )
             return
         else:
-            self._ack_up_to(ids[0])
+            self._acks.up_to(ids[0])
+        self._acked(consumer, before)
+
+    def ack_entries(self, consumer: Consumer, ledger_id: int, entry_ids: list[int]) -> None:
+        """Acknowledge whole entries of one ledger, as `ack`."""
+        if self._seeking or self._closed or consumer not in self.rates or self.dispatcher is None:
+            return
+        before = self.cursor.mark_delete
+        self.cursor.ack_entries(ledger_id, entry_ids)
+        counted = self.dispatcher.acked_entries(ledger_id, entry_ids)
+        consumer.counters.messages_acked += counted
+        self._acked(consumer, before)
+
+    def _acked(self, consumer: Consumer, before: Position) -> None:
+        """The consumer acknowledged something. `before`: the mark-delete position before that."""
         now_ms = self._clock.wall_ms()
         consumer.counters.acked_last_ms = self.acked_last_ms = now_ms
         if self.cursor.mark_delete != before:
@@ -249,34 +265,6 @@ class PersistentSubscription:
             self.pump.run()
         if self._ledger.terminated:
             self._tell_end()
-
-    def _ack_one(self, consumer: Consumer, ack_id: AckId) -> None:
-        position = (ack_id.ledger_id, ack_id.entry_id)
-        dispatcher = self.dispatcher
-        assert dispatcher is not None
-        counters = consumer.counters
-        if not ack_id.ack_set:
-            self.cursor.ack_individual(position)
-            counters.messages_acked += dispatcher.acked(consumer, position) or 1
-        elif self._config.acknowledgment_at_batch_index_level_enabled:
-            if self.cursor.ack_batch_index(position, ack_bits(ack_id.ack_set)):
-                counters.messages_acked += dispatcher.acked(consumer, position)
-            else:
-                remaining = self.cursor.batch_remaining(position)
-                if remaining is not None:
-                    counters.messages_acked += dispatcher.part_acked(
-                        consumer, position, remaining.bit_count()
-                    )
-
-    def _ack_up_to(self, ack_id: AckId) -> None:
-        position = (ack_id.ledger_id, ack_id.entry_id)
-        if not ack_id.ack_set:
-            self.cursor.ack_cumulative(position)
-            return
-        if position[1] >= 0 and position > self.cursor.mark_delete:
-            self.cursor.ack_cumulative(self._ledger.previous_position(position))
-            if self._config.acknowledgment_at_batch_index_level_enabled:
-                self.cursor.ack_batch_index(position, ack_bits(ack_id.ack_set))
 
     def redeliver(
         self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int

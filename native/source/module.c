@@ -10,7 +10,7 @@ PyMODINIT_FUNC PyInit__extension(void)
         return NULL;
     }
     vela_crc32c_prepare();
-    PyMethodDef *parts[] = {vela_batch_functions, vela_broadcast_functions, vela_checksum_functions,
+    PyMethodDef *parts[] = {vela_batch_functions, vela_broadcast_functions, vela_checksum_functions, vela_delivering_functions,
                             vela_reading_functions, vela_writing_functions, NULL};
     PyObject *module = PyModule_Create(&definition);
     for (PyMethodDef **part = parts; module && *part; part++)

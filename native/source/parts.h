@@ -12,5 +12,5 @@ static inline uint32_t vela_u32(const uint8_t *data)
 uint32_t vela_crc32c(uint32_t value, const uint8_t *data, size_t size);
 void vela_crc32c_prepare(void);
 
-extern PyMethodDef vela_batch_functions[], vela_broadcast_functions[], vela_checksum_functions[],
+extern PyMethodDef vela_batch_functions[], vela_broadcast_functions[], vela_checksum_functions[], vela_delivering_functions[],
     vela_reading_functions[], vela_writing_functions[];

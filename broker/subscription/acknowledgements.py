@@ -1,0 +1,64 @@
+"""The effect of acks on a cursor and on what is in flight, message id by message id.
+
+Acks of whole entries come as runs (`PersistentSubscription.ack_entries`). Here are those that name
+entries of several ledgers, parts of batches, or the end of what is acknowledged.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from broker.subscription.outgoing import ack_bits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from broker.subscription.api import AckId
+    from broker.subscription.config import SubscriptionConfig
+    from broker.subscription.consumer import Consumer
+    from broker.subscription.dispatcher import Dispatcher
+    from broker.subscription.ports import CursorPort, LedgerPort
+
+
+@final
+class Acknowledgements:
+    """Of one subscription."""
+
+    __slots__ = ("_config", "_cursor", "_ledger")
+
+    def __init__(self, cursor: CursorPort, ledger: LedgerPort, config: SubscriptionConfig) -> None:
+        self._cursor = cursor
+        self._ledger = ledger
+        self._config = config
+
+    def each(self, consumer: Consumer, dispatcher: Dispatcher, ids: Sequence[AckId]) -> None:
+        """The consumer acknowledged each of the ids."""
+        for ack_id in ids:
+            self._one(consumer, dispatcher, ack_id)
+
+    def _one(self, consumer: Consumer, dispatcher: Dispatcher, ack_id: AckId) -> None:
+        position = (ack_id.ledger_id, ack_id.entry_id)
+        counters = consumer.counters
+        if not ack_id.ack_set:
+            self._cursor.ack_individual(position)
+            counters.messages_acked += dispatcher.acked(consumer, position) or 1
+        elif self._config.acknowledgment_at_batch_index_level_enabled:
+            if self._cursor.ack_batch_index(position, ack_bits(ack_id.ack_set)):
+                counters.messages_acked += dispatcher.acked(consumer, position)
+            else:
+                remaining = self._cursor.batch_remaining(position)
+                if remaining is not None:
+                    counters.messages_acked += dispatcher.part_acked(
+                        consumer, position, remaining.bit_count()
+                    )
+
+    def up_to(self, ack_id: AckId) -> None:
+        """Everything up to the id was acknowledged."""
+        position = (ack_id.ledger_id, ack_id.entry_id)
+        if not ack_id.ack_set:
+            self._cursor.ack_cumulative(position)
+            return
+        if position[1] >= 0 and position > self._cursor.mark_delete:
+            self._cursor.ack_cumulative(self._ledger.previous_position(position))
+            if self._config.acknowledgment_at_batch_index_level_enabled:
+                self._cursor.ack_batch_index(position, ack_bits(ack_id.ack_set))
