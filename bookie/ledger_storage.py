@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 logger = structlog.get_logger()
 
 pack_u32: Final = Struct(">I").pack
-_pack_ids: Final = Struct(">qq").pack
 _RECORD_HEAD_SIZE: Final = 20
 _RECORD_LENGTH_MIN: Final = 16
 _SLICE_ENTRIES: Final = 256
@@ -223,10 +222,7 @@ class LedgerStorage:
             while len(result) < count_max:
                 if entry_id > ENTRY_ID_MAX or len(data) - position < _RECORD_HEAD_SIZE:
                     break
-                ids = _pack_ids(ledger_id, entry_id)
-                if data[position + 4 : position + _RECORD_HEAD_SIZE] != ids:
-                    break
-                length = _record_length(data, position)
+                length = _length_of_record(data, position, ledger_id, entry_id)
                 if length < _RECORD_LENGTH_MIN:
                     break
                 end = position + 4 + length
@@ -277,13 +273,29 @@ class LedgerStorage:
         self.index.close()
 
 
-def _record_length(data: bytes, position: i64) -> i64:
-    """The length in the head of a record, whose first 20 bytes are there (`entry_log_format`)."""
-    length: i64 = data[position]
-    length = length << 8 | data[position + 1]
-    length = length << 8 | data[position + 2]
-    length = length << 8 | data[position + 3]
+def _length_of_record(data: bytes, at: i64, ledger_id: i64, entry_id: i64) -> i64:
+    """The length that the record at `at` states, whose first 20 bytes are there; -1 if it is none,
+    or that of another entry (`entry_log_format.entry_at`)."""
+    if _number(data, at + 4) != ledger_id or _number(data, at + 12) != entry_id:
+        return -1
+    length: i64 = 0
+    end = at + 4
+    while at < end:
+        length = length << 8 | data[at]
+        at += 1
     return length if length < 1 << 31 else -1
+
+
+def _number(data: bytes, at: i64) -> i64:
+    """The eight bytes at `at` as an id; -1 if they are negative."""
+    if data[at] > 0x7F:
+        return -1
+    value: i64 = 0
+    end = at + 8
+    while at < end:
+        value = value << 8 | data[at]
+        at += 1
+    return value
 
 
 @final

@@ -33,7 +33,9 @@ _BATCH_INDEX: Final = 0x20
 _VARINT_BITS_READ: Final = 63
 """More do not fit into an i64, with which compiled code computes without objects."""
 _VARINT_SIZE_MAX: Final = 10
-_ZEROS: Final = bytes(2)
+_PREFIX_0: Final = ACK_PREFIX[0]
+_PREFIX_1: Final = ACK_PREFIX[1]
+_PREFIX_2: Final = ACK_PREFIX[2]
 _FRAME_HEAD_SIZE: Final = 8
 _COMMAND_BYTES_MIN: Final = 14
 _COMMAND_BYTES_MAX: Final = 16 * 1024
@@ -90,15 +92,20 @@ def read_acks(
         size = size << 8 | data[end + 7]
         total: i64 = data[end + 2]
         total = total << 8 | data[end + 3]
+        high: i64 = data[end]
+        high = high << 8 | data[end + 1]
+        high = high << 8 | data[end + 4]
+        high = high << 8 | data[end + 5]
         begin = end + _FRAME_HEAD_SIZE
         if (
-            total != size + 4
+            high != 0
+            or total != size + 4
             or size < _COMMAND_BYTES_MIN
             or size > size_max
             or begin + size > length
-            or data[end : end + 2] != _ZEROS
-            or data[end + 4 : end + 6] != _ZEROS
-            or data[begin : begin + 3] != ACK_PREFIX
+            or data[begin] != _PREFIX_0
+            or data[begin + 1] != _PREFIX_1
+            or data[begin + 2] != _PREFIX_2
         ):
             break
         before = len(entry_ids)

@@ -1,7 +1,7 @@
-"""The effect of acks on a cursor and on what is in flight, message id by message id.
+"""The effect of acks on a cursor and on what is in flight.
 
-Acks of whole entries come as runs (`PersistentSubscription.ack_entries`). Here are those that name
-entries of several ledgers, parts of batches, or the end of what is acknowledged.
+Acks of whole entries come as runs. Others come by message id: those that name entries of several
+ledgers, parts of batches, or the end of what is acknowledged.
 """
 
 from __future__ import annotations
@@ -18,18 +18,46 @@ if TYPE_CHECKING:
     from broker.subscription.consumer import Consumer
     from broker.subscription.dispatcher import Dispatcher
     from broker.subscription.ports import CursorPort, LedgerPort
+    from protocol.position import Position
+    from runtime.clock import Clock
 
 
 @final
 class Acknowledgements:
     """Of one subscription."""
 
-    __slots__ = ("_config", "_cursor", "_ledger")
+    __slots__ = ("_clock", "_config", "_cursor", "_ledger", "last_ms", "mark_delete_last_ms")
 
-    def __init__(self, cursor: CursorPort, ledger: LedgerPort, config: SubscriptionConfig) -> None:
+    def __init__(
+        self, cursor: CursorPort, ledger: LedgerPort, config: SubscriptionConfig, clock: Clock
+    ) -> None:
         self._cursor = cursor
         self._ledger = ledger
         self._config = config
+        self._clock = clock
+        self.last_ms = 0
+        """Of any consumer, in wall ms."""
+        self.mark_delete_last_ms = 0
+        """When the mark-delete position moved."""
+
+    def of_entries(
+        self, consumer: Consumer, dispatcher: Dispatcher, ledger_id: int, entry_ids: list[int]
+    ) -> bool:
+        """The consumer acknowledged whole entries of one ledger. Returns whether more can be sent
+        now."""
+        cursor = self._cursor
+        before = cursor.mark_delete
+        cursor.ack_entries(ledger_id, entry_ids)
+        consumer.counters.messages_acked += dispatcher.acked_entries(ledger_id, entry_ids)
+        return self.settle(consumer, dispatcher, before)
+
+    def settle(self, consumer: Consumer, dispatcher: Dispatcher, before: Position) -> bool:
+        """After acks of the consumer, before which `before` was the mark-delete position. Returns
+        whether more can be sent now."""
+        consumer.counters.acked_last_ms = self.last_ms = now_ms = self._clock.wall_ms()
+        if self._cursor.mark_delete != before:
+            self.mark_delete_last_ms = now_ms
+        return dispatcher.settle()
 
     def each(self, consumer: Consumer, dispatcher: Dispatcher, ids: Sequence[AckId]) -> None:
         """The consumer acknowledged each of the ids."""

@@ -162,12 +162,14 @@ class InFlight:
             position = (ledger_id, entry_id)
             if has_counts:
                 self.counts.forget(position)
-            holder = holders.pop(position, None)
+            holder = holders.get(position)
             pending = None if holder is None else holder.pending.remove(position)
             if pending is None:
                 messages += 1
             else:
-                self._leave_slot(pending)
+                del holders[position]
+                if pending.key_hash >= 0:
+                    self._leave_slot(pending)
                 messages += pending.messages
         return messages
 

@@ -78,12 +78,10 @@ class PersistentSubscription:
         self.bytes_out_before = 0
         self.flow_last_ms = 0
         self.consumed_last_ms = 0
-        self.acked_last_ms = 0
-        self.mark_delete_last_ms = 0
         self._ledger: LedgerPort = context.ledger
         self._clock = context.clock
         self._config = context.config
-        self._acks = Acknowledgements(cursor, context.ledger, context.config)
+        self._acks = Acknowledgements(cursor, context.ledger, context.config, context.clock)
         self._seeking = False
         self._closed = False
         self._has_ignored_ack = False
@@ -226,10 +224,12 @@ class PersistentSubscription:
         ignored, as in Pulsar. The first one is logged: a client can send any number of them."""
         if self._seeking or self._closed or consumer not in self.rates:
             return
+        dispatcher = self.dispatcher
+        if dispatcher is None:
+            return
         before = self.cursor.mark_delete
         if not cumulative:
-            if self.dispatcher is not None:
-                self._acks.each(consumer, self.dispatcher, ids)
+            self._acks.each(consumer, dispatcher, ids)
         elif self.sub_type in (SHARED, KEY_SHARED) or len(ids) != 1:
             if not self._has_ignored_ack:
                 self._has_ignored_ack = True
@@ -243,28 +243,30 @@ class PersistentSubscription:
             return
         else:
             self._acks.up_to(ids[0])
-        self._acked(consumer, before)
+        self._acked(self._acks.settle(consumer, dispatcher, before))
 
     def ack_entries(self, consumer: Consumer, ledger_id: int, entry_ids: list[int]) -> None:
         """Acknowledge whole entries of one ledger, as `ack`."""
-        if self._seeking or self._closed or consumer not in self.rates or self.dispatcher is None:
+        dispatcher = self.dispatcher
+        if self._seeking or self._closed or consumer not in self.rates or dispatcher is None:
             return
-        before = self.cursor.mark_delete
-        self.cursor.ack_entries(ledger_id, entry_ids)
-        counted = self.dispatcher.acked_entries(ledger_id, entry_ids)
-        consumer.counters.messages_acked += counted
-        self._acked(consumer, before)
+        self._acked(self._acks.of_entries(consumer, dispatcher, ledger_id, entry_ids))
 
-    def _acked(self, consumer: Consumer, before: Position) -> None:
-        """The consumer acknowledged something. `before`: the mark-delete position before that."""
-        now_ms = self._clock.wall_ms()
-        consumer.counters.acked_last_ms = self.acked_last_ms = now_ms
-        if self.cursor.mark_delete != before:
-            self.mark_delete_last_ms = now_ms
-        if self.dispatcher is not None and self.dispatcher.settle():
+    def _acked(self, may_send: bool) -> None:
+        if may_send:
             self.pump.run()
         if self._ledger.terminated:
             self._tell_end()
+
+    @property
+    def acked_last_ms(self) -> int:
+        """When a consumer acknowledged something, in wall ms."""
+        return self._acks.last_ms
+
+    @property
+    def mark_delete_last_ms(self) -> int:
+        """When its mark-delete position moved, in wall ms."""
+        return self._acks.mark_delete_last_ms
 
     def redeliver(
         self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int
@@ -313,7 +315,7 @@ class PersistentSubscription:
             self._seeking = False
             if not self.durable and not self._closed:
                 self.context.nursery.start_soon(self._await_return)
-        self.mark_delete_last_ms = self._clock.wall_ms()
+        self._acks.mark_delete_last_ms = self._clock.wall_ms()
         if ack_set and self._config.acknowledgment_at_batch_index_level_enabled:
             self.cursor.ack_batch_index(partial, ack_bits(ack_set))
 
@@ -359,7 +361,7 @@ class PersistentSubscription:
     def _skip_to(self, position: Position) -> None:
         if position > self.cursor.mark_delete:
             self.cursor.ack_cumulative(position)
-            self.mark_delete_last_ms = self._clock.wall_ms()
+            self._acks.mark_delete_last_ms = self._clock.wall_ms()
         self._ack_everywhere(position)
         if self._ledger.terminated:
             self._tell_end()

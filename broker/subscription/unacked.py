@@ -100,8 +100,10 @@ class PendingAcks:
 
     def remove(self, position: Position) -> Pending | None:
         """The entry is acked or goes back to be redelivered."""
-        pending = self._entries.pop(position, None)
+        # Compiled, these two are faster than `pop`.
+        pending = self._entries.get(position)
         if pending is not None:
+            del self._entries[position]
             self.messages -= pending.messages
             self._tally.messages -= pending.messages
         return pending
