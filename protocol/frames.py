@@ -434,7 +434,10 @@ class FrameDecoder:
         parts = self._parts
         self.forget()
         encoded, payload = _joined_frame(parts)
-        frames.append(self._frame(encoded, payload))
+        acks = None
+        if self._plain_sends and payload is None and encoded.startswith(ACK_PREFIX):
+            acks = read_acks(encoded, 0, len(encoded), 0)
+        frames.append(self._frame(encoded, payload) if acks is None else acks[0])
         return missing
 
     def _frame(self, encoded: bytes, payload: bytes | None) -> Frame:

@@ -89,6 +89,18 @@ def test_ids_that_a_client_groups_are_read_without_a_parser():
     assert (ack.consumer_id, ack.ledger_id, ack.entry_ids) == (7, 2**40, list(range(1_000)))
 
 
+@given(st.integers(1, 100))
+def test_ids_that_arrive_in_pieces_are_read_without_a_parser(piece):
+    frame = client.ack(7, [(3, number) for number in range(30)])
+    decoder = FrameDecoder(plain_sends=True)
+    frames = []
+    for start in range(0, len(frame), piece):
+        frames += decoder.feed(frame[start : start + piece])
+    [ack] = frames
+    assert isinstance(ack, PlainAck)
+    assert ack.entry_ids == list(range(30))
+
+
 def test_a_cumulative_ack_of_several_ids_is_the_parsers():
     [frame] = FrameDecoder(plain_sends=True).feed(client.ack(7, [(1, 2), (1, 3)], cumulative=True))
     assert not isinstance(frame, PlainAck)
