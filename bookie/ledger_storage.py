@@ -26,6 +26,10 @@ from bookie.write_cache import FlushHalf, WriteCache
 from native.records import log_records
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mypy_extensions import i64
+
     from bookie.api import EntryBody
     from bookie.disk import Disk
     from bookie.index import EntryIndex, IndexBatch
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
 logger = structlog.get_logger()
 
 pack_u32: Final = Struct(">I").pack
+_RECORD_HEAD_SIZE: Final = 20
+_RECORD_LENGTH_MIN: Final = 16
 _BATCH_ENTRIES: Final = 256
 """Rows that are given to the index at once: it is written while holding the interpreter lock."""
 _SLICE_ENTRIES: Final = 1024
@@ -226,8 +232,10 @@ class LedgerStorage:
             position = 0
             location = 0
             while len(result) < count_max:
-                length = fmt.entry_at(data, position, ledger_id, entry_id)
-                if length is None:
+                if entry_id > ENTRY_ID_MAX or len(data) - position < _RECORD_HEAD_SIZE:
+                    break
+                length = _length_of_record(data, position, ledger_id, entry_id)
+                if length < _RECORD_LENGTH_MIN:
                     break
                 end = position + 4 + length
                 if result and taken + length > size_bytes_max:
@@ -276,6 +284,31 @@ class LedgerStorage:
             logger.warning("entry log left unsealed", directory=self.directory, error=str(error))
         self.logs.close()
         self.index.close()
+
+
+def _length_of_record(data: bytes, at: i64, ledger_id: i64, entry_id: i64) -> i64:
+    """The length that the record at `at` states, whose first 20 bytes are there; -1 if it is none,
+    or that of another entry (`entry_log_format.entry_at`)."""
+    if _number(data, at + 4) != ledger_id or _number(data, at + 12) != entry_id:
+        return -1
+    length: i64 = 0
+    end = at + 4
+    while at < end:
+        length = length << 8 | data[at]
+        at += 1
+    return length if length < 1 << 31 else -1
+
+
+def _number(data: bytes, at: i64) -> i64:
+    """The eight bytes at `at` as an id; -1 if they are negative."""
+    if data[at] > 0x7F:
+        return -1
+    value: i64 = 0
+    end = at + 8
+    while at < end:
+        value = value << 8 | data[at]
+        at += 1
+    return value
 
 
 @final

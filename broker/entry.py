@@ -89,6 +89,24 @@ def entries_of(payloads: list[bytes], message_counts: list[int] | None) -> list[
     return entries
 
 
+def entries_read(ledger_id: int, first_entry_id: int, payloads: list[bytes]) -> list[Entry]:
+    """Consecutive entries of a ledger that were read back."""
+    entries: list[Entry] = []
+    entry_id = first_entry_id
+    for payload in payloads:
+        entries.append(Entry(payload, -1, (ledger_id, entry_id)))
+        entry_id += 1
+    return entries
+
+
+def data_bytes(entries: list[Entry]) -> int:
+    """The sizes of their `data` together."""
+    size_bytes = 0
+    for entry in entries:
+        size_bytes += len(entry.data)
+    return size_bytes
+
+
 def first_within(entries: list[Entry], bytes_max: int) -> list[Entry]:
     """The first entries up to so many bytes of `data`, at least one if there are any."""
     return sized_first_within(entries, bytes_max)[0]

@@ -42,3 +42,11 @@ def log_records(
     size_bytes: int,
     /,
 ) -> bytes: ...
+def message_run(
+    consumer: bytes,
+    ledger: bytes,
+    partition: bytes,
+    options: bytes,
+    entry_ids: list[int],
+    payloads: list[bytes],
+) -> bytes: ...

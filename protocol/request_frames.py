@@ -1,7 +1,7 @@
 """Frames of requests as a broker sees them: what its clients send.
 
 What arrives very often is not parsed by protobuf but read from its bytes: SENDs, also many at once
-(`Send`, `SendRun`), the usual ACK (`PlainAck`), and the frequent requests of consumers
+(`Send`, `SendRun`), the usual ACK, also many at once (`PlainAck`), and the frequent requests of consumers
 (`protocol.plain_requests`). A command with many ids comes undivided (`LongCommand`). Everything
 else is a `ParsedRequest`, or what `protocol.requests` makes of one.
 
@@ -23,7 +23,7 @@ from protocol.decoding import COMMAND_FIELDS, decode_command
 from protocol.frame_stream import NO_FRAMES, FrameStream
 from protocol.frames import FRAME_PADDING_BYTES, MESSAGE_SIZE_BYTES_MAX_DEFAULT, check_payload
 from protocol.long_commands import LONG_COMMAND_BYTES, LongCommand, long_command
-from protocol.plain_acks import ACK_PREFIX, PlainAck, read_ack
+from protocol.plain_acks import ACK_PREFIX, PlainAck, read_acks
 from protocol.plain_requests import read_request
 from protocol.requests import REQUESTS, ParsedRequest, Request
 from protocol.send_fields import SEND_PREFIX, Send, read_send, send_of
@@ -40,6 +40,9 @@ REQUESTS_PER_SLICE: Final = 64
 REQUEST_BYTES_PER_SLICE: Final = 8 * 1024
 """A long request has many fields, so that it counts by its size."""
 _REQUEST_BYTES_MIN: Final = REQUEST_BYTES_PER_SLICE // REQUESTS_PER_SLICE
+ACKS_PER_REQUEST: Final = 8
+"""Entries of a run of plain ACKs that count as one request more: a slice has 512 of them, or those
+of one command."""
 _ACK_BYTES_MAX: Final = 128
 """No ACK of a run is larger; an unfinished frame of so few bytes may be one."""
 
@@ -127,16 +130,16 @@ class RequestDecoder(FrameStream):
             self._allowed -= max(end - start, _REQUEST_BYTES_MIN)
             if is_usual:
                 if data[start + 1] == _ACK_PREFIX_1 and data[start + 2] == _ACK_PREFIX_2:
-                    ack = read_ack(data, start, end)
-                    if ack is not None:
-                        self._frames.append(ack)
-                        return end
+                    acks = read_acks(data, start, end, self._frame_size_max)
+                    if acks is not None:
+                        self._add_acks(acks[0])
+                        return acks[1]
                 else:
                     request = read_request(data, start, end)
                     if request is not None:
                         self._frames.append(request)
                         return end
-            self._read_joined(data[start:end], None)
+            self._read_parsed(data[start:end], None)
             return end
         if is_usual and data[start + 1] == _SEND_PREFIX_1 and data[start + 2] == _SEND_PREFIX_2:
             limit = self._frame_size_max
@@ -149,10 +152,22 @@ class RequestDecoder(FrameStream):
             if send is not None:
                 self._frames.append(send)
                 return end
-        self._read_joined(data[start:payload_start], data[payload_start:end])
+        self._read_parsed(data[start:payload_start], data[payload_start:end])
         return end
 
     def _read_joined(self, encoded: bytes, payload: bytes | None) -> None:
+        if payload is None and encoded.startswith(ACK_PREFIX):
+            acks = read_acks(encoded, 0, len(encoded), 0)
+            if acks is not None:
+                self._add_acks(acks[0])
+                return
+        self._read_parsed(encoded, payload)
+
+    def _add_acks(self, acks: PlainAck) -> None:
+        self._allowed -= _REQUEST_BYTES_MIN * (len(acks.entry_ids) // ACKS_PER_REQUEST)
+        self._frames.append(acks)
+
+    def _read_parsed(self, encoded: bytes, payload: bytes | None) -> None:
         if len(encoded) > LONG_COMMAND_BYTES:
             divided = long_command(encoded)
             if divided is not None:

@@ -17,6 +17,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final, final
 
+from native.delivering import message_run
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -24,6 +26,10 @@ UINT64_MAX: Final = 2**64 - 1
 """As highest sequence id: there is none (what Pulsar sends for unbatched messages)."""
 
 _pack_sizes: Final = Struct(">II").pack
+_message_run: Final = message_run
+"""Compiled, names of this module are no look-up in a dict."""
+_JOINED_BELOW_BYTES: Final = 4096
+"""A payload of this size is copied in 0.2 us, which a buffer of its own costs on its way, too."""
 
 _TABLE_SIZE: Final = 1 << 14
 _TABLE_MASK: Final = _TABLE_SIZE - 1
@@ -242,6 +248,47 @@ def _message_frame(content: bytes, payload_size: int) -> bytes:
         size,
         content,
     )
+
+
+def message_run_frames(
+    consumer_id: int,
+    ledger_id: int,
+    entry_ids: list[int],
+    partition: int,
+    payloads: list[bytes],
+    size_bytes: int,
+    consumer_epoch: int | None = None,
+) -> list[bytes]:
+    """The buffers of MESSAGE frames of entries of one ledger, which have neither redelivery counts
+    nor ack sets. `size_bytes`: of the payloads. Large ones are not copied: a buffer each, with its
+    head before it. Small ones are joined, as the kernel takes one buffer faster than many."""
+    if size_bytes >= _JOINED_BELOW_BYTES * len(payloads):
+        buffers: list[bytes] = []
+        for at, payload in enumerate(payloads):
+            buffers.append(
+                message_head(
+                    consumer_id,
+                    ledger_id,
+                    entry_ids[at],
+                    partition,
+                    0,
+                    len(payload),
+                    (),
+                    consumer_epoch,
+                )
+            )
+            buffers.append(payload)
+        return buffers
+    return [
+        _message_run(
+            b"\x08" + varint(consumer_id),
+            b"\x08%b\x10" % varint(ledger_id),
+            b"\x18" + varint(partition),
+            epoch_option(consumer_epoch),
+            entry_ids,
+            payloads,
+        )
+    ]
 
 
 def epoch_option(consumer_epoch: int | None) -> bytes:

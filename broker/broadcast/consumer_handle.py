@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Final, final
 
 from broker.broadcast.moves import leave, seek, seek_to_time
 from broker.broadcast.statistics import consumer_statistics
+from broker.subscription.api import AckId
 from protocol.errors import ServiceNotReady
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from broker.broadcast.members import BroadcastMembers
-    from broker.subscription.api import AckId, Subscription, SubscriptionOwner
+    from broker.subscription.api import Subscription, SubscriptionOwner
     from broker.subscription.consumer import Consumer
     from broker.subscription.statistics import ConsumerStatistics
     from protocol.errors import BrokerError
@@ -70,6 +71,10 @@ class BroadcastConsumerHandle:
     def ack(self, ids: Sequence[AckId], *, cumulative: bool) -> None:
         """Acknowledge for this consumer alone."""
         self._members.acks.ack(self.consumer, ids, cumulative=cumulative)
+
+    def ack_entries(self, ledger_id: int, entry_ids: list[int]) -> None:
+        """Acknowledge for this consumer alone."""
+        self.ack([AckId(ledger_id, each, ()) for each in entry_ids], cumulative=False)
 
     def redeliver(self, positions: Sequence[Position] | None, epoch: int) -> None:
         """Redeliver to this consumer alone."""

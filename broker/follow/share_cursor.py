@@ -81,6 +81,10 @@ class ShareCursor:
         """See CursorPort."""
         self.cursor.ack_individual(position)
 
+    def ack_entries(self, ledger_id: int, entry_ids: list[int]) -> None:
+        """See CursorPort."""
+        self.cursor.ack_entries(ledger_id, entry_ids)
+
     def ack_cumulative(self, position: Position) -> None:
         """See CursorPort."""
         self.cursor.ack_cumulative(position)

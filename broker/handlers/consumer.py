@@ -68,11 +68,14 @@ def handle_ack(session: ClientSession, body: pb.CommandAck) -> None:
 
 
 def handle_plain_ack(session: ClientSession, ack: PlainAck) -> None:
-    """Acknowledge one whole entry, or all up to it."""
+    """Acknowledge whole entries, or all up to one."""
     consumer = session.consumers.get(ack.consumer_id)
-    if consumer is not None and not isinstance(consumer, PendingConsumer):
-        ids = (AckId(ack.ledger_id, ack.entry_id, ()),)
-        consumer.ack(ids, cumulative=ack.is_cumulative)
+    if consumer is None or isinstance(consumer, PendingConsumer):
+        return
+    if ack.is_cumulative:
+        consumer.ack((AckId(ack.ledger_id, ack.entry_ids[0], ()),), cumulative=True)
+    else:
+        consumer.ack_entries(ack.ledger_id, ack.entry_ids)
 
 
 def handle_redeliver(

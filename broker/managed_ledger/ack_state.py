@@ -127,6 +127,56 @@ class AckState:
         self.acked_count += 1
         return True
 
+    def ack_entries(self, ledger_id: int, entry_ids: list[int]) -> bool:
+        """Whole entries of one ledger, in any order. Those that follow each other are one step."""
+        row = self._table.row_of(ledger_id)
+        if row is None:
+            return False
+        entries = row.entries
+        changed = False
+        count = len(entry_ids)
+        at = 0
+        while at < count:
+            first = entry_ids[at]
+            end = first + 1
+            at += 1
+            while at < count and entry_ids[at] == end:
+                end += 1
+                at += 1
+            if self._ack_range(ledger_id, max(first, 0), min(end, entries)):
+                changed = True
+        return changed
+
+    def _ack_range(self, ledger_id: int, first: int, end: int) -> bool:
+        """The entries from `first` up to `end`, which is excluded. They exist."""
+        mark_ledger_id, mark_entry_id = mark = self.mark_delete
+        if ledger_id == mark_ledger_id:
+            first = max(first, mark_entry_id + 1)
+        if ledger_id < mark_ledger_id or first >= end:
+            return False
+        if self._batches:
+            for entry_id in range(first, end):
+                self._forget_batch((ledger_id, entry_id))
+        if (ledger_id == mark_ledger_id and first == mark_entry_id + 1) or (
+            ledger_id != mark_ledger_id and (ledger_id, first) == self._table.next_position(mark)
+        ):
+            self.mark_delete = position = (ledger_id, end - 1)
+            if self._acked:
+                self._forget_up_to(position)
+                self._absorb()
+            return True
+        bitmap = self._acked.get(ledger_id)
+        if bitmap is None:
+            bitmap = self._acked[ledger_id] = BitMap()
+        before = len(bitmap)
+        if end - first == 1:
+            bitmap.add(first)
+        else:
+            bitmap.add_range(first, end)
+        added = len(bitmap) - before
+        self.acked_count += added
+        return added > 0
+
     def ack_cumulative(self, position: Position) -> bool:
         """Everything up to and including the entry."""
         if position <= self.mark_delete or position > self._table.last_confirmed:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 import trio
 
-from broker.entry import Entry
+from broker.entry import data_bytes, entries_read
 from broker.managed_ledger.entry_cache import ENTRY_OVERHEAD_BYTES
 from ledgers.errors import LedgerError
 from protocol.errors import BrokerError, ServerError
@@ -26,6 +26,7 @@ from protocol.errors import BrokerError, ServerError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from broker.entry import Entry
     from broker.managed_ledger.entry_cache import TopicCache
     from broker.managed_ledger.ledger_table import LedgerTable
     from ledgers.ledger_reader import LedgerReader
@@ -155,7 +156,7 @@ class BacklogReader:
 
     async def _load(self, first: Position, count_max: int, bytes_max: int) -> None:
         entries = await self._read_run(first, count_max, bytes_max)
-        size_bytes = sum([len(entry.data) + ENTRY_OVERHEAD_BYTES for entry in entries])
+        size_bytes = data_bytes(entries) + ENTRY_OVERHEAD_BYTES * len(entries)
         self._cache.insert_ahead(*first, entries, size_bytes, self._clock.now())
 
     async def _read_run(self, first: Position, count_max: int, bytes_max: int) -> list[Entry]:
@@ -171,14 +172,11 @@ class BacklogReader:
             payloads = await reader.read(entry_id, last, bytes_max)
         except LedgerError as error:
             raise BrokerError(ServerError.PersistenceError, str(error)) from error
-        self._cache.count_misses(len(payloads), sum([len(each) for each in payloads]))
         entries: list[Entry] = []
         for start in range(0, len(payloads), ENTRIES_PER_SLICE):
             if start:
                 await trio.lowlevel.checkpoint()
             part = payloads[start : start + ENTRIES_PER_SLICE]
-            entries += [
-                Entry(payload, -1, (ledger_id, number))
-                for number, payload in enumerate(part, entry_id + start)
-            ]
+            entries += entries_read(ledger_id, entry_id + start, part)
+        self._cache.count_misses(len(entries), data_bytes(entries))
         return entries

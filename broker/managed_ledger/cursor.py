@@ -155,6 +155,11 @@ class Cursor:
         if self._state.ack_individual(position):
             self._changed()
 
+    def ack_entries(self, ledger_id: int, entry_ids: list[int]) -> None:
+        """Acknowledge entries of one ledger, in any order."""
+        if self._state.ack_entries(ledger_id, entry_ids):
+            self._changed()
+
     def ack_cumulative(self, position: Position) -> None:
         """Acknowledge everything up to and including the entry."""
         if self._state.ack_cumulative(position):

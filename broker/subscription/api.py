@@ -119,6 +119,9 @@ class ConsumerHandle(Protocol):
         Raises: BrokerError: the ack is refused as a whole (ACK_RESPONSE carries the error).
         """
 
+    def ack_entries(self, ledger_id: int, entry_ids: list[int]) -> None:
+        """`ack` of whole entries of one ledger, in any order, which came as a run of commands."""
+
     def redeliver(self, positions: Sequence[Position] | None, epoch: int) -> None:
         """REDELIVER_UNACKNOWLEDGED_MESSAGES; None = everything of this consumer. `epoch` is
         consumer_epoch, -1 when absent."""

@@ -163,9 +163,9 @@ class Consumer:
         """CommandSubscribe.consumer_epoch; raised by redeliver requests."""
         self.role = role
         self.connected_since_ms = connected_since_ms
-        self.permits = _NO_PERMITS
-        self.pending = _NOTHING_PENDING
-        self.counters = _NO_COUNTERS
+        self.permits: Permits = _NO_PERMITS
+        self.pending: PendingAcks = _NOTHING_PENDING
+        self.counters: Counters = _NO_COUNTERS
         self.blocked_on_unacked = False
         """Set and cleared only by the subscription, from `pending` and the limit."""
         self.end_of_topic_sent = False

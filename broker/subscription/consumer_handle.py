@@ -35,6 +35,9 @@ class StockSubscription(Subscription, Protocol):
     def ack(self, consumer: Consumer, ids: Sequence[AckId], *, cumulative: bool) -> None:
         """See `ConsumerHandle.ack`."""
 
+    def ack_entries(self, consumer: Consumer, ledger_id: int, entry_ids: list[int]) -> None:
+        """See `ConsumerHandle.ack_entries`."""
+
     def redeliver(
         self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int
     ) -> None:
@@ -82,6 +85,10 @@ class StockConsumerHandle:
     def ack(self, ids: Sequence[AckId], *, cumulative: bool) -> None:
         """Acknowledge, for all consumers."""
         self.subscription.ack(self.consumer, ids, cumulative=cumulative)
+
+    def ack_entries(self, ledger_id: int, entry_ids: list[int]) -> None:
+        """Acknowledge, for all consumers."""
+        self.subscription.ack_entries(self.consumer, ledger_id, entry_ids)
 
     def redeliver(self, positions: Sequence[Position] | None, epoch: int) -> None:
         """Deliver again."""

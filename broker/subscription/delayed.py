@@ -16,10 +16,15 @@ from protocol.errors import RemoteProtocolError
 from protocol.metadata import check_metadata, metadata_range, peek
 
 if TYPE_CHECKING:
+    from mypy_extensions import i64
+
     from broker.entry import Entry
     from protocol.position import Position
 
 _TAG: Final = b"\x98\x01"
+_TAG_0: Final = _TAG[0]
+_TAG_1: Final = _TAG[1]
+_CHECKSUM_HEAD_SIZE: Final = 6
 
 
 def delay_ms(data: bytes) -> int:
@@ -39,6 +44,8 @@ def delay_ms(data: bytes) -> int:
 
 def deliver_at_ms(entry: Entry) -> int:
     """The entry's `deliver_at_time`, 0 when it has none or its metadata cannot be read."""
+    if not may_be_delayed(entry.data):
+        return 0
     try:
         start, end = metadata_range(entry.data)
     except RemoteProtocolError:
@@ -47,6 +54,29 @@ def deliver_at_ms(entry: Entry) -> int:
         return 0
     metadata = entry.metadata
     return metadata.deliver_at_time if metadata.HasField("deliver_at_time") else 0
+
+
+def may_be_delayed(data: bytes) -> bool:
+    """Whether the tag may be in the metadata of an entry. Asked for every message of Shared and
+    Key_Shared, so usual metadata is looked through here byte by byte, which compiled code does
+    without objects."""
+    size: i64 = len(data)
+    at: i64 = 0
+    if size > 1 and data[0] == 0x0E:
+        if data[1] != 0x01:
+            return True
+        at = _CHECKSUM_HEAD_SIZE
+    if at + 4 > size or data[at] != 0 or data[at + 1] != 0 or data[at + 2] != 0:
+        return True
+    last: i64 = at + 3 + data[at + 3]
+    at += 4
+    if last >= size:
+        return True
+    while at < last:
+        if data[at] == _TAG_0 and data[at + 1] == _TAG_1:
+            return True
+        at += 1
+    return False
 
 
 @final

@@ -23,6 +23,7 @@ from broker.subscription.round_robin import can_take
 from broker.subscription.statistics import DrainingHash
 from broker.subscription.sub_types import KEY_SHARED
 from protocol.metadata import sticky_key
+from protocol.sticky_keys import sticky_key_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -202,7 +203,8 @@ class KeySharedDispatcher(ManyDispatcher):
         return Step.MORE
 
     def _send_or_wait(self, entry: Entry) -> None:
-        slot = self.ranges.slot(sticky_key(entry.metadata))
+        key = sticky_key_in(entry.data)
+        slot = self.ranges.slot(sticky_key(entry.metadata) if key is None else key)
         if self._delay(entry, slot):
             return
         owner = self.ranges.owner(slot)

@@ -53,6 +53,8 @@ class ManyDispatcher:
         self._count_left = 0
         self._bytes_left = 0
         self._fill_replays = False
+        self._by_index = False
+        """Whether entries may be partly acked."""
         self._withheld = WithheldEntries(context.topic_name, cursor.name)
         self._unstorable = False
         """The last step sent no new entries, because not all acknowledgements would be stored."""
@@ -119,6 +121,13 @@ class ManyDispatcher:
         self._drop_waiting(position)
         return self._in_flight.acked(position)
 
+    def acked_entries(self, ledger_id: int, entry_ids: list[int]) -> int:
+        """The entries are done, whether in flight or waiting."""
+        if self.replay_messages:
+            for entry_id in entry_ids:
+                self._drop_waiting((ledger_id, entry_id))
+        return self._in_flight.acked_entries(ledger_id, entry_ids)
+
     def part_acked(self, consumer: Consumer, position: Position, left: int) -> int:
         """The entry stays in flight with fewer messages."""
         return self._in_flight.part_acked(position, left)
@@ -172,6 +181,7 @@ class ManyDispatcher:
             return Step.IDLE
         self._count_left = entries_max
         self._bytes_left = bytes_max
+        self._by_index = bool(self._config.acknowledgment_at_batch_index_level_enabled)
         if len(self._delayed):
             self._take_due()
         left = self._send_waiting()
@@ -213,10 +223,8 @@ class ManyDispatcher:
 
     def _delay(self, entry: Entry, slot: int) -> bool:
         """Put the entry aside if it is not due yet."""
-        if not self._context.limits.delivers_later:
-            return False
         due_ms = deliver_at_ms(entry)
-        if not due_ms or due_ms <= self._clock.wall_ms():
+        if not due_ms or not self._context.limits.delivers_later or due_ms <= self._clock.wall_ms():
             return False
         self._delayed.add(due_ms, entry.position, slot)
         self._wake_at(due_ms)
@@ -229,7 +237,7 @@ class ManyDispatcher:
     def _send(self, consumer: Consumer, entry: Entry, slot: int) -> None:
         position = entry.position
         remaining = None
-        if self._config.acknowledgment_at_batch_index_level_enabled:
+        if self._by_index:
             remaining = self._cursor.batch_remaining(position)
         if remaining is None:
             messages = entry.messages()
@@ -237,7 +245,8 @@ class ManyDispatcher:
         else:
             messages = remaining.bit_count()
             ack_set = to_words(remaining)
-        count = self._in_flight.counts.get(position, 0)
+        counts = self._in_flight.counts
+        count = counts.get(position, 0) if len(counts) else 0
         self._outgoing.add(consumer, entry, messages, count, ack_set)
         self._in_flight.sent(consumer, position, messages, slot)
         self._bytes_left -= len(entry.data)

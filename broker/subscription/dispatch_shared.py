@@ -15,6 +15,7 @@ from broker.subscription.round_robin import can_take
 from broker.subscription.sub_types import SHARED
 
 if TYPE_CHECKING:
+    from broker.entry import Entry
     from broker.subscription.consumer import Consumer
     from broker.subscription.dispatcher import WakeAt
     from broker.subscription.factory import TopicContext
@@ -110,18 +111,60 @@ class SharedDispatcher(ManyDispatcher):
             if not entries:
                 return Step.READ if entries is None else Step.IDLE
             self._count_left -= len(entries)
-            some_acked = has_acked(cursor, entries[0].position)
-            for index, entry in enumerate(entries):
-                if some_acked and cursor.is_acked(entry.position):
-                    continue
-                if entry.is_withheld:
-                    self._skip_withheld(entry)
-                    continue
-                if self._delay(entry, -1):
-                    continue
-                consumer = self._turn()
-                if consumer is None:
-                    source.give_back(entries[index:])
-                    return Step.IDLE
-                self._send(consumer, entry, -1)
+            if self._by_index or len(self._in_flight.counts):
+                done = self._send_each(entries)
+            else:
+                if has_acked(cursor, entries[0].position):
+                    entries = [each for each in entries if not cursor.is_acked(each.position)]
+                done = self._send_by_turns(entries)
+            if done < len(entries):
+                source.give_back(entries[done:])
+                return Step.IDLE
         return Step.MORE
+
+    def _send_each(self, entries: list[Entry]) -> int:
+        """Send entries that may have been delivered before, or be acked in part. Returns how many
+        are done."""
+        cursor = self._cursor
+        for index, entry in enumerate(entries):
+            if cursor.is_acked(entry.position):
+                continue
+            if entry.is_withheld:
+                self._skip_withheld(entry)
+                continue
+            if self._delay(entry, -1):
+                continue
+            consumer = self._turn()
+            if consumer is None:
+                return index
+            self._send(consumer, entry, -1)
+        return len(entries)
+
+    def _send_by_turns(self, entries: list[Entry]) -> int:
+        """Send entries that were not delivered before and are not acked, a run for each turn.
+        Returns how many are done."""
+        at = 0
+        count = len(entries)
+        while at < count:
+            consumer = self._turn()
+            if consumer is None:
+                return at
+            left = self._turn_left + 1
+            room = self._in_flight.room(consumer)
+            run: list[Entry] = []
+            messages = 0
+            while at < count and left > 0 and messages < room:
+                entry = entries[at]
+                at += 1
+                held = entry.messages()
+                if held == 0:
+                    self._skip_withheld(entry)
+                elif not self._delay(entry, -1):
+                    run.append(entry)
+                    messages += held
+                    left -= 1
+            self._turn_left = left
+            if run:
+                self._bytes_left -= self._outgoing.add_entries(consumer, run, messages)
+                self._in_flight.sent_entries(consumer, run, messages)
+        return at

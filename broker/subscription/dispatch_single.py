@@ -22,9 +22,10 @@ from broker.subscription.pump import Step
 from broker.subscription.sub_types import EXCLUSIVE, FAILOVER
 from broker.subscription.withheld import WithheldEntries
 from protocol.ack_set import to_words
-from protocol.commands import active_consumer_change, message_head
+from protocol.commands import active_consumer_change
 from protocol.errors import BrokerError, ServerError
 from protocol.metadata import sticky_key, strip_broker_entry_metadata
+from protocol.templates import message_head, message_run_frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -150,6 +151,10 @@ class SingleDispatcher:
         """No action: the cursor has the state."""
         return 0
 
+    def acked_entries(self, ledger_id: int, entry_ids: list[int]) -> int:
+        """No action: the cursor has the state."""
+        return len(entry_ids)
+
     def part_acked(self, consumer: Consumer, position: Position, left: int) -> int:
         """No action: the cursor has the state."""
         return 0
@@ -224,11 +229,15 @@ class SingleDispatcher:
             self._config.expose_broker_entry_metadata
             and consumer.session.supports_broker_entry_metadata
         )
-        buffers: list[bytes] = []
-        append = buffers.append
+        entry_ids: list[int] = []
+        payloads: list[bytes] = []
+        run_ledger_id = entries[0].position[0]
         messages = size_bytes = 0
         sent = 0
         for entry in entries:
+            ledger_id, entry_id = entry.position
+            if ledger_id != run_ledger_id:
+                break  # its run is the next one
             sent += 1
             count = entry.message_count
             if count < 1:
@@ -237,29 +246,35 @@ class SingleDispatcher:
                     self._skip_withheld(entry)
                     continue
             data = entry.data if as_stored else strip_broker_entry_metadata(entry.data)
-            ledger_id, entry_id = entry.position
-            size = len(data)
-            append(message_head(consumer_id, ledger_id, entry_id, partition, 0, size, (), epoch))
-            append(data)
-            size_bytes += size
+            entry_ids.append(entry_id)
+            payloads.append(data)
+            size_bytes += len(data)
             messages += count
             if messages >= permits_left:
                 break
         if sent < len(entries):
             self._source.give_back(entries[sent:])
-        self._account(consumer, buffers, messages, size_bytes)
+        if payloads:
+            buffers = message_run_frames(
+                consumer_id, run_ledger_id, entry_ids, partition, payloads, size_bytes, epoch
+            )
+            self._account(consumer, buffers, len(payloads), messages, size_bytes)
         return size_bytes
 
     def _account(
-        self, consumer: Consumer, buffers: list[bytes], messages: int, size_bytes: int
+        self,
+        consumer: Consumer,
+        buffers: list[bytes],
+        entries: int,
+        messages: int,
+        size_bytes: int,
     ) -> None:
-        if not buffers:
+        if not entries:
             return
         consumer.permits.spend(messages)
         counters = consumer.counters
         counters.messages_out += messages
         counters.bytes_out += size_bytes
-        entries = len(buffers) // 2
         counters.entries_out += entries
         self.entries_out += entries
         counters.consumed_last_ms = self._clock.wall_ms()
@@ -310,7 +325,7 @@ class SingleDispatcher:
             if messages >= permits_left:
                 self._source.give_back(entries[index + 1 :])
                 break
-        self._account(consumer, buffers, messages, size_bytes)
+        self._account(consumer, buffers, len(buffers) // 2, messages, size_bytes)
         return size_bytes
 
     def _skip_withheld(self, entry: Entry) -> None:

@@ -45,6 +45,10 @@ class Dispatcher(Protocol):
     def acked(self, consumer: Consumer, position: Position) -> int:
         """It acked the whole entry. Returns how many messages were in flight."""
 
+    def acked_entries(self, ledger_id: int, entry_ids: list[int]) -> int:
+        """Whole entries of one ledger were acked. Returns how many messages they count for: those
+        in flight, and one for an entry that was not."""
+
     def part_acked(self, consumer: Consumer, position: Position, left: int) -> int:
         """`left` messages of the entry are not acked yet. Returns how many were freed."""
 

@@ -1,7 +1,8 @@
 """The source of a dispatcher's entries: forward reading, and single replays.
 
-Both answer from memory or report that a read is needed. `fill` then performs that read, once. Each
-holds at most one read's worth of entries.
+Both answer from memory or report that a read is needed. `fill` then performs that read, once. The
+first holds at most one read's worth of entries. The second holds as much again of what it found in
+memory while it has to wait for the rest, so that each entry is asked for, and counted, once.
 """
 
 from __future__ import annotations
@@ -97,18 +98,26 @@ class ReplaySource:
         result: list[Entry | None] = []
         wanted: list[tuple[Position, int]] = []
         known = self._read
+        kept: dict[Position, Entry | None] = {}
+        room_bytes = self._bytes_max
         for first, count in runs(positions, known):
+            ledger_id, entry_id = first
             if first in known:
-                if not wanted:
-                    result.append(known[first])
-                continue
-            got = self._ledger.read_nowait(first, count, self._bytes_max)
-            if got is None or (len(got) < count and not _covers(got, first, count)):
-                wanted.append((first, count))
-            elif not wanted:
-                result.extend(_pick(got, first, count))
+                picked = [known[first]]
+            else:
+                got = self._ledger.read_nowait(first, count, self._bytes_max)
+                picked = [] if got is None else _pick_covered(got, first, count)
+            if not wanted:
+                result.extend(picked)
+            for at, entry in enumerate(picked):
+                if room_bytes > 0:
+                    kept[(ledger_id, entry_id + at)] = entry
+                    room_bytes -= 0 if entry is None else len(entry.data)
+            if len(picked) < count:
+                wanted.append(((ledger_id, entry_id + len(picked)), count - len(picked)))
         if wanted and not (self._filled and result):
             self._wanted = wanted
+            self._read = kept
             self._filled = False
             return None
         self._filled = False
@@ -124,16 +133,13 @@ class ReplaySource:
 
         Raises: BrokerError: storage cannot give it now.
         """
-        found: dict[Position, Entry | None] = {}
+        found = self._read
         left = self._bytes_max
         for (ledger_id, entry_id), count in self._wanted:
             end = entry_id + count
             while entry_id < end and left > 0:
                 entries = await self._ledger.read((ledger_id, entry_id), end - entry_id, left)
-                picked = _pick(entries, (ledger_id, entry_id), end - entry_id)
-                if not _covers(entries, (ledger_id, entry_id), end - entry_id):
-                    del picked[entries[-1].position[1] - entry_id + 1 :]
-                for entry in picked:
+                for entry in _pick_covered(entries, (ledger_id, entry_id), end - entry_id):
                     found[(ledger_id, entry_id)] = entry
                     entry_id += 1
                     left -= 0 if entry is None else len(entry.data)
@@ -167,6 +173,13 @@ def runs(
 def _covers(entries: list[Entry], first: Position, count: int) -> bool:
     """Whether a read reached the end of the run, so that missing entries do not exist."""
     return not entries or entries[-1].position >= (first[0], first[1] + count - 1)
+
+
+def _pick_covered(entries: list[Entry], first: Position, count: int) -> list[Entry | None]:
+    """`_pick`, up to where the read got."""
+    if len(entries) < count and not _covers(entries, first, count):
+        count = entries[-1].position[1] - first[1] + 1
+    return _pick(entries, first, count)
 
 
 def _pick(entries: list[Entry], first: Position, count: int) -> list[Entry | None]:

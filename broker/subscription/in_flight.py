@@ -16,9 +16,21 @@ from broker.subscription.unacked import Pending, UnackedTally, is_below_half, is
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from broker.entry import Entry
     from broker.subscription.consumer import Consumer
     from broker.subscription.limits import SubscriptionLimits
     from protocol.position import Position
+
+
+@final
+class _HeldSlot:
+    """A key slot of which a consumer has so many entries in flight."""
+
+    __slots__ = ("consumer", "entries")
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self.entries = 1
 
 
 @final
@@ -44,7 +56,7 @@ class InFlight:
         self.counts = RedeliveryCounts()
         self.blocked = False
         """Whether the limit of the subscription is reached."""
-        self._slots: dict[int, tuple[Consumer, int]] = {}
+        self._slots: dict[int, _HeldSlot] = {}
         self._drained: list[int] = []
         self._held: dict[Consumer, None] = {}
         self._holders: dict[Position, Consumer] = {}
@@ -69,7 +81,7 @@ class InFlight:
     def holder(self, slot: int) -> Consumer | None:
         """The consumer that has messages of the slot in flight."""
         held = self._slots.get(slot)
-        return None if held is None else held[0]
+        return None if held is None else held.consumer
 
     def sent(self, consumer: Consumer, position: Position, messages: int, slot: int = -1) -> None:
         """An entry was sent."""
@@ -78,9 +90,37 @@ class InFlight:
         self._holders[position] = consumer
         if slot >= 0:
             held = self._slots.get(slot)
-            self._slots[slot] = (consumer, 1 if held is None else held[1] + 1)
+            if held is None:
+                self._slots[slot] = _HeldSlot(consumer)
+            else:
+                held.consumer = consumer
+                held.entries += 1
+        self._check_reached(consumer)
+
+    def room(self, consumer: Consumer) -> int:
+        """How many messages the consumer can be sent now until its permits or a limit end that: at
+        least one. An entry with more messages passes the bound, as ever."""
         limits = self._limits
-        if 0 < limits.max_unacked_messages_per_consumer <= pending.messages:
+        room = consumer.permits.available
+        of_consumer: int = limits.max_unacked_messages_per_consumer
+        if of_consumer > 0:
+            room = min(room, of_consumer - consumer.pending.messages)
+        of_subscription: int = limits.max_unacked_messages_per_subscription
+        if of_subscription > 0:
+            room = min(room, of_subscription - self.tally.messages)
+        return max(room, 1)
+
+    def sent_entries(self, consumer: Consumer, entries: list[Entry], messages: int) -> None:
+        """Entries without a key were sent, which hold so many messages, all of them unacked."""
+        holders = self._holders
+        consumer.pending.add_entries(entries, messages)
+        for entry in entries:
+            holders[entry.position] = consumer
+        self._check_reached(consumer)
+
+    def _check_reached(self, consumer: Consumer) -> None:
+        limits = self._limits
+        if 0 < limits.max_unacked_messages_per_consumer <= consumer.pending.messages:
             consumer.blocked_on_unacked = True
             self._held[consumer] = None
         if 0 < limits.max_unacked_messages_per_subscription <= self.tally.messages:
@@ -88,10 +128,12 @@ class InFlight:
 
     def _leave_slot(self, pending: Pending) -> None:
         slot = pending.key_hash
+        if slot < 0:
+            return
         held = self._slots.get(slot)
         if held is not None:
-            if held[1] > 1:
-                self._slots[slot] = (held[0], held[1] - 1)
+            if held.entries > 1:
+                held.entries -= 1
             else:
                 del self._slots[slot]
                 self._drained.append(slot)
@@ -110,6 +152,26 @@ class InFlight:
         holder = self._holders.get(position)
         pending = None if holder is None else self.take_back(holder, position)
         return 0 if pending is None else pending.messages
+
+    def acked_entries(self, ledger_id: int, entry_ids: list[int]) -> int:
+        """The same of entries of one ledger; one that is not in flight counts as one message."""
+        messages = 0
+        holders = self._holders
+        has_counts = len(self.counts) > 0
+        for entry_id in entry_ids:
+            position = (ledger_id, entry_id)
+            if has_counts:
+                self.counts.forget(position)
+            holder = holders.get(position)
+            pending = None if holder is None else holder.pending.remove(position)
+            if pending is None:
+                messages += 1
+            else:
+                del holders[position]
+                if pending.key_hash >= 0:
+                    self._leave_slot(pending)
+                messages += pending.messages
+        return messages
 
     def part_acked(self, position: Position, left: int) -> int:
         """`left` of its messages are not acked. Returns how many were freed."""

@@ -214,6 +214,10 @@ class NonPersistentSubscription:
         """Only noted as a sign of life."""
         consumer.counters.acked_last_ms = self._clock.wall_ms()
 
+    def ack_entries(self, consumer: Consumer, ledger_id: int, entry_ids: list[int]) -> None:
+        """Only noted as a sign of life."""
+        consumer.counters.acked_last_ms = self._clock.wall_ms()
+
     def redeliver(
         self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int
     ) -> None:

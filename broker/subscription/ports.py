@@ -44,6 +44,9 @@ class CursorPort(Protocol):
     def ack_individual(self, position: Position) -> None:
         """Acknowledge one entry; old and unknown ones are ignored."""
 
+    def ack_entries(self, ledger_id: int, entry_ids: list[int]) -> None:
+        """`ack_individual` of entries of one ledger, in any order."""
+
     def ack_cumulative(self, position: Position) -> None:
         """Acknowledge everything up to and including the entry."""
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, final
 import structlog
 import trio
 
+from broker.subscription.acknowledgements import Acknowledgements
 from broker.subscription.compatibility import check_compatible, check_reads_compacted, in_the_way
 from broker.subscription.config import SLICE_BYTES_MAX
 from broker.subscription.consumer_handle import StockConsumerHandle
@@ -88,11 +89,10 @@ class PersistentSubscription:
         self.bytes_out_before = 0
         self.flow_last_ms = 0
         self.consumed_last_ms = 0
-        self.acked_last_ms = 0
-        self.mark_delete_last_ms = 0
         self._ledger: LedgerPort = context.ledger
         self._clock = context.clock
         self._config = context.config
+        self._acks = Acknowledgements(cursor, context.ledger, context.config, context.clock)
         self._seeking = False
         self._closed = False
         self._has_ignored_ack = False
@@ -278,10 +278,12 @@ class PersistentSubscription:
         ignored, as in Pulsar. The first one is logged: a client can send any number of them."""
         if self._seeking or self._closed or consumer not in self.rates:
             return
+        dispatcher = self.dispatcher
+        if dispatcher is None:
+            return
         before = self.cursor.mark_delete
         if not cumulative:
-            for each in ids:
-                self._ack_one(consumer, each)
+            self._acks.each(consumer, dispatcher, ids)
         elif self.sub_type in (SHARED, KEY_SHARED) or len(ids) != 1:
             if not self._has_ignored_ack:
                 self._has_ignored_ack = True
@@ -294,43 +296,31 @@ class PersistentSubscription:
                 )
             return
         else:
-            self._ack_up_to(ids[0])
-        now_ms = self._clock.wall_ms()
-        consumer.counters.acked_last_ms = self.acked_last_ms = now_ms
-        if self.cursor.mark_delete != before:
-            self.mark_delete_last_ms = now_ms
-        if self.dispatcher is not None and self.dispatcher.settle():
+            self._acks.up_to(ids[0])
+        self._acked(self._acks.settle(consumer, dispatcher, before))
+
+    def ack_entries(self, consumer: Consumer, ledger_id: int, entry_ids: list[int]) -> None:
+        """Acknowledge whole entries of one ledger, as `ack`."""
+        dispatcher = self.dispatcher
+        if self._seeking or self._closed or consumer not in self.rates or dispatcher is None:
+            return
+        self._acked(self._acks.of_entries(consumer, dispatcher, ledger_id, entry_ids))
+
+    def _acked(self, may_send: bool) -> None:
+        if may_send:
             self.pump.run()
         if self._ledger.terminated:
             self._tell_end()
 
-    def _ack_one(self, consumer: Consumer, ack_id: AckId) -> None:
-        position = (ack_id.ledger_id, ack_id.entry_id)
-        dispatcher = self.dispatcher
-        assert dispatcher is not None
-        counters = consumer.counters
-        if not ack_id.ack_set:
-            self.cursor.ack_individual(position)
-            counters.messages_acked += dispatcher.acked(consumer, position) or 1
-        elif self._config.acknowledgment_at_batch_index_level_enabled:
-            if self.cursor.ack_batch_index(position, ack_bits(ack_id.ack_set)):
-                counters.messages_acked += dispatcher.acked(consumer, position)
-            else:
-                remaining = self.cursor.batch_remaining(position)
-                if remaining is not None:
-                    counters.messages_acked += dispatcher.part_acked(
-                        consumer, position, remaining.bit_count()
-                    )
+    @property
+    def acked_last_ms(self) -> int:
+        """When a consumer acknowledged something, in wall ms."""
+        return self._acks.last_ms
 
-    def _ack_up_to(self, ack_id: AckId) -> None:
-        position = (ack_id.ledger_id, ack_id.entry_id)
-        if not ack_id.ack_set:
-            self.cursor.ack_cumulative(position)
-            return
-        if position[1] >= 0 and position > self.cursor.mark_delete:
-            self.cursor.ack_cumulative(self._ledger.previous_position(position))
-            if self._config.acknowledgment_at_batch_index_level_enabled:
-                self.cursor.ack_batch_index(position, ack_bits(ack_id.ack_set))
+    @property
+    def mark_delete_last_ms(self) -> int:
+        """When its mark-delete position moved, in wall ms."""
+        return self._acks.mark_delete_last_ms
 
     def redeliver(
         self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int
@@ -379,7 +369,7 @@ class PersistentSubscription:
             self._seeking = False
             if not self.durable and not self._closed:
                 self.context.nursery.start_soon(self._await_return)
-        self.mark_delete_last_ms = self._clock.wall_ms()
+        self._acks.mark_delete_last_ms = self._clock.wall_ms()
         if ack_set and self._config.acknowledgment_at_batch_index_level_enabled:
             self.cursor.ack_batch_index(partial, ack_bits(ack_set))
 
@@ -425,7 +415,7 @@ class PersistentSubscription:
     def _skip_to(self, position: Position) -> None:
         if position > self.cursor.mark_delete:
             self.cursor.ack_cumulative(position)
-            self.mark_delete_last_ms = self._clock.wall_ms()
+            self._acks.mark_delete_last_ms = self._clock.wall_ms()
         self._ack_everywhere(position)
         if self._ledger.terminated:
             self._tell_end()

@@ -9,7 +9,7 @@ enum { MAGIC = 0x0E01, UNCHECKED = 6 };        /* A payload with a checksum: its
 
 #define VELA(name) PyObject *vela_##name(PyObject *module, PyObject *arguments)
 #define VELA_FUNCTIONS(each) each(batch_rows) each(crc32c) each(crc32c_bodies) each(crc32c_payloads) each(log_records) \
-    each(message_frames) each(put_records) each(read_sends) each(take_acks) each(update_slots)
+    each(message_frames) each(message_run) each(put_records) each(read_sends) each(take_acks) each(update_slots)
 #define DECLARED(name) VELA(name);
 VELA_FUNCTIONS(DECLARED)
 

@@ -16,6 +16,7 @@ from protocol.templates import (
     epoch_option,
     message_head,
     message_rest,
+    message_run_frames,
     send_receipt,
 )
 
@@ -110,6 +111,38 @@ def test_a_strip_of_frames_has_the_head_of_every_consumer(
         for each in reversed(consumer_ids)
     ]
     assert frames[1::2] == [payload] * len(slots)
+
+
+@given(
+    UINT64,
+    UINT64,
+    PARTITION,
+    st.none() | UINT64,
+    st.lists(st.tuples(UINT64, st.binary(max_size=20)), max_size=5),
+    st.sampled_from([1, 1_000]),
+)
+def test_the_frames_of_a_run_are_those_of_its_entries(
+    consumer_id, ledger_id, partition, epoch, entries, times
+):
+    entries = [(entry_id, times * data) for entry_id, data in entries]
+    expected = [
+        message_head(consumer_id, ledger_id, each, partition, 0, len(data), (), epoch) + data
+        for each, data in entries
+    ]
+    entry_ids = [each for each, _ in entries]
+    payloads = [data for _, data in entries]
+    size_bytes = sum(map(len, payloads))
+    buffers = message_run_frames(
+        consumer_id, ledger_id, entry_ids, partition, payloads, size_bytes, epoch
+    )
+    assert b"".join(buffers) == b"".join(expected)
+
+
+def test_large_payloads_of_a_run_are_not_copied():
+    payloads = [bytes(10_000), bytes(20_000)]
+    buffers = message_run_frames(1, 2, [3, 4], -1, payloads, 30_000)
+    assert [each for each in buffers if len(each) > 100] == payloads
+    assert any(each is payloads[0] for each in buffers)
 
 
 @given(UINT64, st.integers(0, 2**31 - 1), st.text(max_size=200), st.booleans(), st.booleans())

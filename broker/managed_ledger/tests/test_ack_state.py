@@ -48,6 +48,9 @@ class Model:
 positions = st.tuples(st.integers(1, 10), st.integers(-1, 6))
 actions = st.one_of(
     st.tuples(st.just("ack"), st.one_of(st.sampled_from(ENTRIES), positions)),
+    st.tuples(
+        st.just("entries"), st.integers(1, 10), st.lists(st.integers(-1, 6), min_size=1, max_size=6)
+    ),
     st.tuples(st.just("cumulative"), positions),
     st.tuples(st.just("batch"), st.sampled_from(ENTRIES), st.integers(0, 7)),
     st.tuples(st.just("reset"), st.sampled_from([(2, -1), *ENTRIES])),
@@ -83,6 +86,12 @@ def test_state_equals_a_set_of_acked_entries(script):
         if name == "ack":
             state.ack_individual(position)
             model.ack(position)
+        elif name == "entries":
+            before = set(model.acked)
+            changed = state.ack_entries(position, *rest)
+            for entry_id in rest[0]:
+                model.ack((position, entry_id))
+            assert changed == (model.acked != before)
         elif name == "cumulative":
             state.ack_cumulative(position)
             model.cumulative(position)

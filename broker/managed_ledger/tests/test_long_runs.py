@@ -2,7 +2,7 @@
 
 import trio
 
-from broker.entry import Entry
+from broker.entry import entries_read
 from broker.managed_ledger import backlog_reader
 from broker.managed_ledger.tests.world import World, append_run, open_ledger
 from protocol.position import LATEST
@@ -14,9 +14,9 @@ COUNT = 4 * PER_SLICE
 async def test_no_turn_makes_more_entries_than_a_slice(autojump_clock, monkeypatch):
     made = [0]
 
-    def noted_entry(*arguments):
-        made[-1] += 1
-        return Entry(*arguments)
+    def noted_entries(ledger_id, first_entry_id, payloads):
+        made[-1] += len(payloads)
+        return entries_read(ledger_id, first_entry_id, payloads)
 
     class Turns(trio.abc.Instrument):
         def before_io_wait(self, timeout):
@@ -31,7 +31,7 @@ async def test_no_turn_makes_more_entries_than_a_slice(autojump_clock, monkeypat
         await trio.sleep(60)
         turns = Turns()
         trio.lowlevel.add_instrument(turns)
-        monkeypatch.setattr(backlog_reader, "Entry", noted_entry)
+        monkeypatch.setattr(backlog_reader, "entries_read", noted_entries)
         found = await ledger.read(ledger.first_position, COUNT, 1 << 20)
         trio.lowlevel.remove_instrument(turns)
     assert [entry.data for entry in found] == payloads

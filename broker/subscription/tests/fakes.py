@@ -191,6 +191,10 @@ class FakeCursor:
             self.partial.pop(position, None)
             self._advance()
 
+    def ack_entries(self, ledger_id, entry_ids):
+        for entry_id in entry_ids:
+            self.ack_individual((ledger_id, entry_id))
+
     def _advance(self):
         following = self.ledger.next_position(self.mark_delete)
         while following in self.acked:

@@ -45,6 +45,29 @@ async def test_entries_cached_in_part_are_completed_in_one_fill():
     assert positions_of(source.get(wanted)) == wanted
 
 
+async def test_what_was_in_memory_is_taken_from_there_once_although_others_were_not():
+    class NotedLedger(PatchyLedger):
+        taken = ()
+
+        def read_nowait(self, position, count_max, bytes_max):
+            found = super().read_nowait(position, count_max, bytes_max)
+            self.taken = (*self.taken, *positions_of(found or ()))
+            return found
+
+        async def read(self, position, count_max, bytes_max):
+            found = self.read_nowait(position, count_max, bytes_max)
+            return found or await super().read(position, count_max, bytes_max)
+
+    ledger = NotedLedger({(1, 0), (1, 1), (1, 5)})
+    ledger.append(*[make_data() for _ in range(12)])
+    wanted = [(1, n) for n in (0, 1, 3, 5, 6, 9)]
+    source = ReplaySource(ledger, 1 << 20)
+    assert source.get(wanted) is None
+    await source.fill()
+    assert positions_of(source.get(wanted)) == wanted
+    assert ledger.taken == ((1, 0), (1, 1), (1, 5))  # each counts as one hit of the cache
+
+
 async def test_what_no_longer_exists_is_told_as_none():
     ledger = FakeLedger()
     ledger.append(*[make_data() for _ in range(12)])

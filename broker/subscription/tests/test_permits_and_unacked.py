@@ -12,6 +12,8 @@ from broker.subscription.permits import PERMITS_MAX, Permits
 from broker.subscription.redelivery import ReplayQueue
 from broker.subscription.tests.fakes import make_data
 from broker.subscription.unacked import PendingAcks, UnackedTally, is_below_half, is_within_half
+from protocol import pulsar_api_pb2 as pb
+from protocol.metadata import encode_message
 
 
 @settings(deadline=None)
@@ -115,3 +117,25 @@ def test_deliver_at_is_found_behind_any_header_and_never_imagined():
     assert deliver_at_ms(Entry(b"\x0e\x02\0\0\0\x02ab" + plain)) == 77
     looks_like_it = make_data(key="\x18", payload=b"\x98\x01\x05", ordering_key=b"\x98\x01\x05")
     assert deliver_at_ms(Entry(looks_like_it)) == 0
+
+
+@settings(deadline=None)
+@given(
+    st.none() | st.integers(1, 2**62),
+    st.text(max_size=30) | st.text("ab", min_size=200, max_size=300),
+    st.binary(max_size=6),
+    st.booleans(),
+)
+def test_the_time_of_delivery_is_that_of_the_metadata(deliver_at, key, payload, checksum):
+    metadata = pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=2)
+    metadata.partition_key = key
+    if deliver_at is not None:
+        metadata.deliver_at_time = deliver_at
+    data = encode_message(metadata, payload, checksum=checksum)
+    assert deliver_at_ms(Entry(data)) == (deliver_at or 0)
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_are_asked_for_their_time_of_delivery(data):
+    assert deliver_at_ms(Entry(b"\x0e\x01" + data)) >= 0
+    assert deliver_at_ms(Entry(data)) >= 0
