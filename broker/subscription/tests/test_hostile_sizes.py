@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
+from broker.subscription.consumer import Consumer, KeySharedOptions
 from broker.subscription.key_ranges import StickyRanges
 from broker.subscription.outgoing import ACK_WORDS_MAX, ack_bits
+from broker.subscription.sub_types import KEY_SHARED
+from broker.subscription.tests.fakes import FakeSession
 from protocol.errors import BrokerError
 from protocol.hashing import SLOT_COUNT
 
 
-class Member:
-    name = "c"
-
-    def __init__(self, ranges):
-        self.key_shared = SimpleNamespace(ranges=ranges)
-
-
 def consumer(*ranges):
-    return Member(ranges)
+    options = KeySharedOptions(sticky=True, ranges=ranges)
+    return Consumer(1, "c", FakeSession(), KEY_SHARED, key_shared=options)
 
 
 def test_an_ack_set_counts_up_to_the_largest_batch():

@@ -8,28 +8,18 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.subscription.permits import Permits
+from broker.subscription.consumer import Consumer
 from broker.subscription.round_robin import RoundRobin, can_take
+from broker.subscription.sub_types import SHARED
 
 LEVELS_MAX = 1_000
 
 
-class Identity(SimpleNamespace):
-    """Equal to itself alone, as consumers are."""
-
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
-
-
 def make_consumer(priority_level, granted=1):
-    permits = Permits()
-    permits.granted = granted
-    return Identity(
-        priority_level=priority_level,
-        permits=permits,
-        blocked_on_unacked=False,
-        session=SimpleNamespace(writable=True),
-    )
+    consumer = Consumer(1, "c", SimpleNamespace(writable=True), SHARED, priority_level)
+    consumer.equip()
+    consumer.permits.granted = granted
+    return consumer
 
 
 class Model:
