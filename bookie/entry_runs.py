@@ -134,6 +134,9 @@ class EntryRuns:
         """Release a part of what nobody uses any more. False: nothing is left."""
         if self._bodies:
             del self._bodies[-FREED_AT_ONCE:]
+        elif self._firsts:
+            del self._firsts[-FREED_AT_ONCE:]
+            del self._starts[-FREED_AT_ONCE:]
         elif self._late:
             self._late.popitem()
         else:

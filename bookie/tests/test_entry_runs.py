@@ -66,7 +66,7 @@ def test_all_is_freed_in_parts(adds):
     while runs.free_some():
         parts += 1
     assert not runs
-    assert 3 <= parts <= 4 + len(model)
+    assert 4 <= parts <= 5 + len(model)
 
 
 def test_ledgers_in_turn_are_long_runs_and_so_are_those_after_a_gap():

@@ -31,6 +31,7 @@ class World:
         self.deleted = set()
         self.delete_asked = set()
         self.next_entry = {}
+        self.gaps = {}  # ledger -> [(first entry, count)] that were left out
 
     def on_add_replies(self, status, ledger_id, first_entry_id, count):
         if status == Status.OK:
@@ -59,7 +60,9 @@ async def work(bookie, world, rng):
     for _ in range(rng.randint(1, 60)):
         what = rng.random()
         ledger_id = rng.randrange(LEDGERS)
-        if what < 0.80:
+        if what < 0.15:
+            add_run(bookie, world, rng, ledger_id)
+        elif what < 0.80:
             size_max = rng.choice((10, 600, 20_000))
             for _ in range(rng.randint(1, 20)):
                 ledger_id = rng.randrange(LEDGERS)
@@ -87,6 +90,29 @@ async def work(bookie, world, rng):
             await trio.sleep(rng.choice((0, 0, 0.001)))
 
 
+def add_run(bookie, world, rng, ledger_id):
+    """Consecutive entries at once: the next ones, some after a gap, or the ones of a gap."""
+    if ledger_id in world.fence_asked | world.delete_asked:
+        return
+    gaps = world.gaps.setdefault(ledger_id, [])
+    first = world.next_entry.get(ledger_id, 0)
+    count = rng.randint(1, 40)
+    if gaps and rng.random() < 0.5:
+        first, count = gaps.pop(rng.randrange(len(gaps)))
+    else:
+        if rng.random() < 0.5:
+            gaps.append((first, rng.randint(1, 5)))
+            first += gaps[-1][1]
+        world.next_entry[ledger_id] = first + count
+    bodies = []
+    for entry_id in range(first, first + count):
+        head, payload = entry(ledger_id, entry_id, rng.randbytes(rng.choice((0, 10, 600))))
+        world.written[ledger_id, entry_id] = head + payload
+        bodies.append((head, payload))
+    bookie.add_entries(ledger_id, first, bodies, KEY, 0, world)
+    bookie.kick()
+
+
 async def check(bookie, world):
     highest = {}
     for (ledger_id, entry_id), body in world.written.items():
@@ -97,7 +123,7 @@ async def check(bookie, world):
             assert found in (Status.NO_ENTRY, Status.NO_LEDGER)
             continue
         assert found == body, f"garbage served for {ledger_id}:{entry_id}"
-        highest[ledger_id] = entry_id
+        highest[ledger_id] = max(entry_id, highest.get(ledger_id, -1))
     for ledger_id, last in highest.items():
         assert await bookie.read_entry(ledger_id, LAST_ENTRY) == world.written[ledger_id, last]
         assert await bookie.last_entry_id(ledger_id) == last

@@ -2,7 +2,7 @@
 #include "parts.h"
 
 /* A key or a value. The object is written to again if nobody has kept it. */
-static int fill(PyObject **object, const uint64_t *numbers, Py_ssize_t size)
+static inline __attribute__((always_inline)) int fill(PyObject **object, const uint64_t *numbers, Py_ssize_t size)
 {
     if (!*object || Py_REFCNT(*object) != 1) {
         Py_XSETREF(*object, PyBytes_FromStringAndSize((const char *)numbers, size));
