@@ -1,9 +1,9 @@
 """Frames of requests as a broker sees them: what its clients send.
 
 What arrives very often is not parsed by protobuf but read from its bytes: SENDs, also many at once
-(`Send`, `SendRun`), the usual ACK, also many at once (`PlainAck`), and the frequent requests of consumers
-(`protocol.plain_requests`). A command with many ids comes undivided (`LongCommand`). Everything
-else is a `ParsedRequest`, or what `protocol.requests` makes of one.
+(`Send`, `SendRun`), the usual ACKs, one or many (`PlainAck`), and the frequent requests of
+consumers (`protocol.plain_requests`). A command with many ids comes undivided (`LongCommand`).
+Everything else is a `ParsedRequest`, or what `protocol.requests` makes of one.
 
 Requests take longer to decode and to handle than messages, so one call reads a slice of them: at
 most `REQUESTS_PER_SLICE` and `REQUEST_BYTES_PER_SLICE`, however large the chunk that came. The rest

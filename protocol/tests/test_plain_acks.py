@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from protocol import client
 from protocol import pulsar_api_pb2 as pb
 from protocol.decoding import decode_command
+from protocol.frames import FrameDecoder
 from protocol.plain_acks import ACK_PREFIX, ACKS_PER_RUN_MAX, PlainAck, read_acks
 from protocol.request_frames import RequestDecoder
 
@@ -83,7 +84,7 @@ def test_bytes_that_are_no_plain_ack_are_the_parsers(whole, damage, cut, more):
 
 
 def test_ids_that_a_client_groups_are_read_without_a_parser():
-    [ack] = FrameDecoder(plain_sends=True).feed(
+    [ack] = RequestDecoder().feed(
         client.ack(7, [(2**40, number) for number in range(1_000)])
     )
     assert isinstance(ack, PlainAck)
@@ -93,7 +94,7 @@ def test_ids_that_a_client_groups_are_read_without_a_parser():
 @given(st.integers(1, 100))
 def test_ids_that_arrive_in_pieces_are_read_without_a_parser(piece):
     frame = client.ack(7, [(3, number) for number in range(30)])
-    decoder = FrameDecoder(plain_sends=True)
+    decoder = RequestDecoder()
     frames = []
     for start in range(0, len(frame), piece):
         frames += decoder.feed(frame[start : start + piece])
@@ -103,7 +104,7 @@ def test_ids_that_arrive_in_pieces_are_read_without_a_parser(piece):
 
 
 def test_a_cumulative_ack_of_several_ids_is_the_parsers():
-    [frame] = FrameDecoder(plain_sends=True).feed(client.ack(7, [(1, 2), (1, 3)], cumulative=True))
+    [frame] = RequestDecoder().feed(client.ack(7, [(1, 2), (1, 3)], cumulative=True))
     assert not isinstance(frame, PlainAck)
 
 
@@ -126,7 +127,7 @@ def test_runs_are_the_commands_in_their_order(acks, piece):
         client.ack(consumer, [(ledger, each) for each in entries], cumulative=cumulative)
         for consumer, ledger, entries, cumulative in acks
     )
-    by_runs, by_parser = FrameDecoder(plain_sends=True), FrameDecoder()
+    by_runs, by_parser = RequestDecoder(), FrameDecoder()
     seen, expected = [], []
     for start in range(0, len(stream), piece):
         seen += by_runs.feed(stream[start : start + piece])
@@ -135,7 +136,7 @@ def test_runs_are_the_commands_in_their_order(acks, piece):
 
 
 def test_a_run_takes_what_one_step_may_handle():
-    frames = FrameDecoder(plain_sends=True).feed(
+    frames = RequestDecoder().feed(
         b"".join(client.ack(0, [(1, number)]) for number in range(3 * ACKS_PER_RUN_MAX))
     )
     assert [len(each.entry_ids) for each in frames] == 3 * [ACKS_PER_RUN_MAX]
@@ -143,7 +144,7 @@ def test_a_run_takes_what_one_step_may_handle():
 
 def test_a_frame_beyond_the_bound_of_the_connection_ends_a_run():
     small, large = client.ack(0, [(1, 1)]), client.ack(0, [(1, number) for number in range(20)])
-    decoder = FrameDecoder(len(large) - 1, plain_sends=True)
+    decoder = RequestDecoder(len(large) - 1)
     frames = decoder.feed(small + large)
     assert [each.entry_ids for each in frames] == [[1]]
     assert decoder.failure is not None
