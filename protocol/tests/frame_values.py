@@ -17,3 +17,11 @@ def value_of(frame):
             for name in getattr(kind, "__slots__", ())
         }
     return frame
+
+
+def read_all(decoder, data):
+    """All frames that `data` completes, in all of its slices."""
+    frames = decoder.feed(data)
+    while decoder.is_left:
+        frames += decoder.more()
+    return frames

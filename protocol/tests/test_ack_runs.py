@@ -60,9 +60,10 @@ def fed(chunks):
             frames += decoder.more()
         for command in map(value_of, frames):
             if _is_plain(command):
-                body = command.ack
-                position = (body.message_id[0].ledgerId, body.message_id[0].entryId)
-                commands.append(("run", body.consumer_id, position))
+                commands += [
+                    ("run", command.ack.consumer_id, (each.ledgerId, each.entryId))
+                    for each in command.ack.message_id
+                ]
             else:
                 commands.append(("other", command))
     return commands
@@ -74,8 +75,7 @@ def _is_plain(command):
     body = command.ack
     return (
         body.ack_type == pb.CommandAck.Individual
-        and len(body.message_id) == 1
-        and not body.message_id[0].ack_set
+        and not any(each.ack_set for each in body.message_id)
         and not body.HasField("request_id")
     )
 

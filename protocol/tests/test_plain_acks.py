@@ -10,7 +10,8 @@ from protocol import pulsar_api_pb2 as pb
 from protocol.decoding import decode_command
 from protocol.frames import FrameDecoder
 from protocol.plain_acks import ACK_PREFIX, ACKS_PER_RUN_MAX, PlainAck, read_acks
-from protocol.request_frames import RequestDecoder
+from protocol.request_frames import ACKS_PER_REQUEST, REQUESTS_PER_SLICE, RequestDecoder
+from protocol.tests.frame_values import read_all
 
 NUMBERS = st.one_of(
     st.integers(0, 300), st.sampled_from([2**32, 2**62, 2**63 - 1, 2**63, 2**64 - 1])
@@ -84,9 +85,7 @@ def test_bytes_that_are_no_plain_ack_are_the_parsers(whole, damage, cut, more):
 
 
 def test_ids_that_a_client_groups_are_read_without_a_parser():
-    [ack] = RequestDecoder().feed(
-        client.ack(7, [(2**40, number) for number in range(1_000)])
-    )
+    [ack] = RequestDecoder().feed(client.ack(7, [(2**40, number) for number in range(1_000)]))
     assert isinstance(ack, PlainAck)
     assert (ack.consumer_id, ack.ledger_id, ack.entry_ids) == (7, 2**40, list(range(1_000)))
 
@@ -115,7 +114,7 @@ an_ack = st.tuples(few, few, st.lists(st.integers(0, 2**40), min_size=1, max_siz
 def in_order(frames):
     """(consumer, cumulative, ledger, entry) of each id, in the order of the commands."""
     for frame in frames:
-        command = frame.command() if isinstance(frame, PlainAck) else frame[0]
+        command = frame[0] if isinstance(frame, tuple) else frame.command()
         for each in command.ack.message_id:
             kind = bool(command.ack.ack_type)
             yield command.ack.consumer_id, kind, each.ledgerId, each.entryId
@@ -130,16 +129,26 @@ def test_runs_are_the_commands_in_their_order(acks, piece):
     by_runs, by_parser = RequestDecoder(), FrameDecoder()
     seen, expected = [], []
     for start in range(0, len(stream), piece):
-        seen += by_runs.feed(stream[start : start + piece])
+        seen += read_all(by_runs, stream[start : start + piece])
         expected += by_parser.feed(stream[start : start + piece])
     assert list(in_order(seen)) == list(in_order(expected))
 
 
 def test_a_run_takes_what_one_step_may_handle():
-    frames = RequestDecoder().feed(
-        b"".join(client.ack(0, [(1, number)]) for number in range(3 * ACKS_PER_RUN_MAX))
+    frames = read_all(
+        RequestDecoder(),
+        b"".join(client.ack(0, [(1, number)]) for number in range(3 * ACKS_PER_RUN_MAX)),
     )
     assert [len(each.entry_ids) for each in frames] == 3 * [ACKS_PER_RUN_MAX]
+
+
+def test_a_slice_takes_as_many_acks_as_requests_of_their_cost():
+    slice_entries = REQUESTS_PER_SLICE * ACKS_PER_REQUEST
+    decoder = RequestDecoder()
+    stream = b"".join(client.ack(0, [(1, number)]) for number in range(4 * slice_entries))
+    taken = sum(len(each.entry_ids) for each in decoder.feed(stream))
+    assert slice_entries / 2 <= taken <= 2 * slice_entries
+    assert decoder.is_left
 
 
 def test_a_frame_beyond_the_bound_of_the_connection_ends_a_run():
