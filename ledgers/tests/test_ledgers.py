@@ -226,7 +226,8 @@ async def test_a_bit_that_flips_after_the_check_of_a_message_is_found_when_it_is
     writer.add_run([sound, bytes(flipped), sound], are_intact=True)
     writer.add_run([bytes(flipped)])  # nobody has checked it
     await settle()
-    reader = world.client().reader_of(writer.ledger_id, writer.metadata)
+    reading = world.client()
+    reader = reading.reader_of(writer.ledger_id, await reading.metadata_of(writer.ledger_id))
     assert await reader.read(0, 1) == [sound]
     with pytest.raises(EntryUnknown, match="digest"):
         await reader.read(1, 1)
