@@ -14,7 +14,6 @@ from protocol.decoding import decode_command, has_ascii_texts
 from protocol.errors import RemoteProtocolError
 from protocol.frames import FrameDecoder, frame_size_max
 from protocol.request_frames import RequestDecoder
-from protocol.send_fields import Send
 from protocol.send_runs import SendRun
 from protocol.templates import varint
 from protocol.tests.frame_values import value_of
@@ -68,12 +67,7 @@ def read(decoder: FrameDecoder | RequestDecoder, chunk: bytes) -> list[object]:
         for frame in frames
         for each in (frame.sends() if isinstance(frame, SendRun) else [frame])
     ]
-    return [
-        [getattr(each, name) for name in Send.__slots__]
-        if isinstance(each, Send)
-        else value_of(each)
-        for each in singles
-    ]
+    return [value_of(each) for each in singles]
 
 
 def fuzz(data: bytes, limit: int) -> None:
