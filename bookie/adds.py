@@ -102,6 +102,9 @@ class WaitingAdds:
     def __len__(self) -> int:
         return len(self._queue)
 
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
     def has(self, ledger_id: int) -> bool:
         """Whether adds of this ledger wait: later ones must wait, too."""
         return ledger_id in self._by_ledger

@@ -115,6 +115,9 @@ class EntryRuns:
         """Entries, counting one twice that was sent again."""
         return len(self._bodies) + len(self._late)
 
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
     def __iter__(self) -> Iterator[int]:
         """The entry ids, in no order; one that was sent again may come twice."""
         ids: list[int] = list(self._late)

@@ -26,7 +26,6 @@ from bookie.write_cache import FlushHalf, WriteCache
 from native.records import log_records
 
 if TYPE_CHECKING:
-
     from mypy_extensions import i64
 
     from bookie.api import EntryBody

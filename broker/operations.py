@@ -126,6 +126,9 @@ class Operations:
     def __len__(self) -> int:
         return len(self._queues)
 
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
     def __contains__(self, key: Key) -> bool:
         return key in self._queues
 

@@ -35,6 +35,9 @@ class HeldAdds:
     def __len__(self) -> int:
         return len(self._entry_ids)
 
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
     def hold(self, first_entry_id: int, count: int) -> None:
         """These entries were not sent yet."""
         for entry_id in range(first_entry_id, first_entry_id + count):

@@ -60,6 +60,9 @@ class FairQueue(Generic[K, V]):
         """Items that wait."""
         return self._size
 
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
     @property
     def flows(self) -> int:
         """Flows that have items, or had some a moment ago."""

@@ -154,6 +154,9 @@ class Readers:
     def __len__(self) -> int:
         return len(self._calls)
 
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
     def add(self, descriptor: int, call: Callable[[], int], share: str = _OWN_SHARE) -> None:
         """Invoke `call` when the descriptor has become readable or broken, until `remove`. The call
         returns the number of bytes it has read, and asks for another one (`call_again`) unless it

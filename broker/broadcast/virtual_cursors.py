@@ -117,6 +117,9 @@ class VirtualCursors:
     def __len__(self) -> int:
         return len(self._slots)
 
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
     def __iter__(self) -> Iterator[int]:
         """Slots in use."""
         return iter(self._slots.values())

@@ -92,6 +92,9 @@ class DelayedIndex:
     def __len__(self) -> int:
         return len(self._members)
 
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
     def __contains__(self, position: Position) -> bool:
         return position in self._members
 

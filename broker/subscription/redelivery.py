@@ -29,6 +29,9 @@ class RedeliveryCounts:
     def __len__(self) -> int:
         return len(self._counts)
 
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
     def increment(self, position: Position) -> None:
         """The consumer requested it again."""
         self._counts[position] = self._counts.get(position, 0) + 1
@@ -54,6 +57,9 @@ class ReplayQueue:
 
     def __len__(self) -> int:
         return len(self._members)
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
 
     def __contains__(self, position: Position) -> bool:
         return position in self._members

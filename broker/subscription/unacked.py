@@ -68,6 +68,9 @@ class PendingAcks:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
     def __contains__(self, position: Position) -> bool:
         return position in self._entries
 

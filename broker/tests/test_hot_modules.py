@@ -89,6 +89,21 @@ def test_no_coroutine_of_a_hot_module_trusts_an_optional_attribute_over_an_await
     assert found == [], "read it in a function that does not await"
 
 
+@pytest.mark.parametrize("name", hot_modules.HOT_MODULES)
+def test_a_class_of_a_hot_module_that_has_a_length_says_when_it_is_true(name):
+    """For mypyc an attribute that is such an object or None is true whenever it is not None, so an
+    empty line of waiting adds held up every further one."""
+    tree = ast.parse(hot_modules.source_path(name).read_text(encoding="utf-8"))
+    silent = [
+        each.name
+        for each in ast.walk(tree)
+        if isinstance(each, ast.ClassDef)
+        and "__bool__" not in (methods := {getattr(part, "name", "") for part in each.body})
+        and "__len__" in methods
+    ]
+    assert silent == [], "add __bool__"
+
+
 def test_without_a_build_the_sources_run(build):
     assert "make compile" in hot_modules.use_compiled()
 
