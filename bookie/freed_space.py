@@ -33,6 +33,8 @@ PAUSE_SHARE: Final = 4
 """A pause is so many times as long as the step before, at most."""
 WAITING_BYTES_MAX: Final = 8 << 30
 """Four full journals. If so much waits, space is worth more than syncs that need not wait."""
+PAUSE_SECONDS_MAX: Final = 0.25
+"""A step of a process that was stopped, or whose machine slept, seems to have taken hours."""
 LOOK_SECONDS: Final = 0.1
 """Between two looks at whether files are still open."""
 _DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -51,9 +53,10 @@ class OpenFile(Protocol):
 F = TypeVar("F", bound=OpenFile)
 
 
-def pause_share(waiting_bytes: int) -> float:
-    """How many times as long as a step the pause after it is, when so much waits to be freed."""
-    return PAUSE_SHARE * max(0.0, 1 - waiting_bytes / WAITING_BYTES_MAX)
+def pause_seconds(step_seconds: float, waiting_bytes: int) -> float:
+    """How long the pause after such a step is, when so much waits to be freed."""
+    share = PAUSE_SHARE * max(0.0, 1 - waiting_bytes / WAITING_BYTES_MAX)
+    return min(step_seconds * share, PAUSE_SECONDS_MAX)
 
 
 @final
@@ -179,7 +182,7 @@ class FreedSpace:
                 left -= step
                 self._freed(step)
                 took = time.monotonic() - begun
-                time.sleep(took * pause_share(self._waiting_bytes))
+                time.sleep(pause_seconds(took, self._waiting_bytes))
         except OSError as error:
             self._failure = error
         return left

@@ -16,10 +16,11 @@ from bookie.disk import RealDisk
 from bookie.errors import DiskFailed
 from bookie.freed_space import (
     LOOK_SECONDS,
+    PAUSE_SECONDS_MAX,
     PAUSE_SHARE,
     WAITING_BYTES_MAX,
     FreedSpace,
-    pause_share,
+    pause_seconds,
 )
 
 STEP_BYTES = 4096
@@ -102,9 +103,16 @@ def test_what_cannot_be_cut_waits_no_more(tmp_path, monkeypatch):
 @given(st.integers(0, 2 * WAITING_BYTES_MAX), st.integers(0, 2 * WAITING_BYTES_MAX))
 def test_the_more_waits_the_shorter_are_the_pauses(one, other):
     less, more = sorted((one, other))
-    assert PAUSE_SHARE >= pause_share(less) >= pause_share(more) >= 0
-    assert pause_share(0) == PAUSE_SHARE
-    assert pause_share(WAITING_BYTES_MAX) == 0
+    step_seconds = 0.01
+    assert PAUSE_SHARE * step_seconds >= pause_seconds(step_seconds, less)
+    assert pause_seconds(step_seconds, less) >= pause_seconds(step_seconds, more) >= 0
+    assert pause_seconds(step_seconds, 0) == PAUSE_SHARE * step_seconds
+    assert pause_seconds(step_seconds, WAITING_BYTES_MAX) == 0
+
+
+def test_a_process_that_was_stopped_within_a_step_does_not_pause_as_long():
+    """A benchmark stopped the server for two minutes, and it freed nothing for eight more."""
+    assert pause_seconds(120.0, 0) == PAUSE_SECONDS_MAX
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path):
