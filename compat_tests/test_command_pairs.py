@@ -4,9 +4,10 @@ Each outcome on Vela must be one of those on real Pulsar. If real Pulsar has not
 pair runs there again: some of its outcomes take many attempts. Others appear only when it is
 not busy, so every other round runs one case at a time.
 
-Real Pulsar creates a consumer in the background. What follows a SUBSCRIBE in the same write may
-find none. For the pairs of which that was seen 42 of 42 times on a busy machine (`MAY_BE_EARLY`),
-Vela may also do what real Pulsar does for a client that waits for the answer.
+Real Pulsar creates a consumer in the background. The command after a SUBSCRIBE in the same write
+may find none, on a busy machine 42 of 42 times. Therefore the pairs that begin with a SUBSCRIBE and
+are still unseen run once more, with a client that waits for the answer to the first command. Vela
+may also do what real Pulsar does for that client.
 """
 
 from __future__ import annotations
@@ -41,15 +42,8 @@ DIFFERENT: Final[dict[tuple[str, str], str]] = {
     ("FLOW", "REDELIVER"): "Pulsar delivers more messages than the consumer has permits for",
 }
 """Rows of decision 0009."""
-MAY_BE_EARLY: Final = frozenset(
-    {
-        ("SUBSCRIBE", "SUBSCRIBE"),
-        ("SUBSCRIBE other", "SUBSCRIBE other"),
-        ("SUBSCRIBE", "FLOW"),
-        ("SUBSCRIBE", "GET_LAST_MESSAGE_ID"),
-    }
-)
-"""The second command may come before the consumer is there."""
+MAY_BE_EARLY: Final = frozenset({"SUBSCRIBE", "SUBSCRIBE other"})
+"""The command after one of these may come before the consumer is there."""
 
 
 def test_pairs_of_commands_have_the_outcomes_of_real_pulsar(servers: Servers) -> None:
@@ -72,7 +66,7 @@ def test_pairs_of_commands_have_the_outcomes_of_real_pulsar(servers: Servers) ->
         for pair, outcomes in more.items():
             pulsar[pair] += outcomes
         unseen = _unseen(vela, pulsar)
-    early = [pair for pair in unseen if pair in MAY_BE_EARLY]
+    early = [pair for pair in unseen if pair[0] in MAY_BE_EARLY]
     apart = partial(run_pairs, is_apart=True)
     for pair, outcomes in trio.run(
         apart, servers["pulsar"], early, "apart", APART_REPETITIONS

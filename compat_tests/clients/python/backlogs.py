@@ -211,6 +211,7 @@ def backlog_quota_of_size(stage: Stage) -> None:
         stage.see("exceeded", LIMIT_BYTES <= shown["backlogSize"] < LIMIT_BYTES * 1.1)
         _refused(stage, place, policy)
         place.set(quota, _quota(LIMIT_BYTES * 2, policy=policy))
+        _until(lambda: _shown(place)["backlogQuotaLimitSize"] == LIMIT_BYTES * 2)
         _refused(stage, place, "with a higher limit")
         place.set(quota, _quota(LIMIT_BYTES, policy=policy))
         status, _ = place.ask.raw("POST", f"{place.path}/subscription/s/skip_all")
