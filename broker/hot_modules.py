@@ -67,6 +67,7 @@ HOT_MODULES: Final = (
     "protocol.sticky_keys",
     "protocol.hashing",
     "protocol.templates",
+    "protocol.varints",
     "protocol.metadata",
     "protocol.bookkeeper.digests",
     "protocol.bookkeeper.request_runs",
