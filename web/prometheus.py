@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +22,10 @@ class Page:
     A sample is kept as its labels, which the samples of one topic share, and its number. The text
     of a page of 10,000 topics would take ten times as much.
 
+    Where one thing has a sample in each of many families (`Families`), its values are kept as one
+    row, and each LINES_PER_PIECE rows become columns. A column of equal values, as most are of
+    topics that nobody uses, is one number.
+
     A page of a million samples must not hold up the event loop as a whole. So they are kept in
     small blocks, of which Python's garbage collector looks at each once only: in one list for each
     family it would walk all of them in one stop. And the last reader of a page frees them bit by
@@ -30,6 +34,7 @@ class Page:
 
     def __init__(self) -> None:
         self._families: dict[str, _Family] = {}
+        self._rows: dict[Families, _Rows] = {}
         self.readers = 0
         """Those who have it and have not read it to its end. Whoever hands it out counts them."""
         self.is_used_up = False
@@ -44,6 +49,14 @@ class Page:
         """One sample; `labels` as made by `label_text`."""
         family = self._families.get(name) or self._family(name, kind, help_text)
         family.add(labels, value)
+
+    def add_row(self, families: Families, labels: str, values: Sequence[float]) -> None:
+        """One sample in each of the families, in their order. Raises: ValueError: not as many."""
+        rows = self._rows.get(families)
+        if rows is None:
+            added = [self._family(name, kind, text) for name, kind, text in families.each]
+            rows = self._rows[families] = _Rows(added)
+        rows.add(labels, values)
 
     def add_histogram(
         self, name: str, help_text: str, labels: Mapping[str, str], durations: Durations
@@ -63,15 +76,14 @@ class Page:
         return known
 
     def pieces(self) -> Iterator[str]:
-        """The whole page, up to LINES_PER_PIECE lines at a time."""
+        """The whole page, up to LINES_PER_PIECE lines at a time. Nothing is added afterwards."""
         try:
+            for rows in self._rows.values():
+                rows.close()
             for name, family in self._families.items():
                 yield f"# HELP {name} {family.help_text}\n# TYPE {name} {family.kind}\n"
                 for labels, values in (*family.blocks, (family.labels, family.values)):
-                    yield "".join(
-                        f"{name}{text} {_number(value)}\n"
-                        for text, value in zip(labels, values, strict=True)
-                    )
+                    yield _lines(name, labels, values)
                 for start in range(0, len(family.lines), LINES_PER_PIECE):
                     yield "\n".join([*family.lines[start : start + LINES_PER_PIECE], ""])
         finally:
@@ -92,7 +104,7 @@ class _Family:
         self.kind = kind
         self.help_text = help_text
         self.blocks: list[tuple[Sequence[str], Sequence[float]]] = []
-        """Labels and values of LINES_PER_PIECE samples each."""
+        """Labels and values of up to LINES_PER_PIECE samples each. One value: of all of them."""
         self.labels: list[str] = []
         self.values: list[float] = []
         """Of the last ones."""
@@ -107,18 +119,84 @@ class _Family:
             self.labels, self.values = [], []
 
 
+class Family(NamedTuple):
+    """A name, a kind, such as gauge, and a help text."""
+
+    name: str
+    kind: str
+    help_text: str
+
+
+@final
+class Families:
+    """Families of which everything of one kind, such as each topic, has a sample."""
+
+    def __init__(self, each: Sequence[Family]) -> None:
+        self.each = tuple(each)
+
+
+@final
+class _Rows:
+    """Rows of samples that are not yet columns of their families."""
+
+    __slots__ = ("_families", "_labels", "_values")
+
+    def __init__(self, families: list[_Family]) -> None:
+        self._families = families
+        self._labels: list[str] = []
+        self._values: list[Sequence[float]] = []
+
+    def add(self, labels: str, values: Sequence[float]) -> None:
+        """One row."""
+        if len(values) != len(self._families):
+            raise ValueError(f"{len(values)} values for {len(self._families)} families")
+        self._labels.append(labels)
+        self._values.append(values)
+        if len(self._labels) == LINES_PER_PIECE:
+            self.close()
+
+    def close(self) -> None:
+        """All of them are columns."""
+        if not self._labels:
+            return
+        labels = tuple(self._labels)
+        for family, column in zip(self._families, zip(*self._values, strict=True), strict=True):
+            family.blocks.append((labels, column[:1] if _are_equal(column) else column))
+        self._labels, self._values = [], []
+
+
+def _are_equal(column: Sequence[float]) -> bool:
+    """Whether one number shows all of them. 1 and 1.0 are shown differently;
+    0.0 and -0.0 are not."""
+    first = column[0]
+    return column.count(first) == len(column) and len(set(map(type, column))) == 1
+
+
+def _lines(name: str, labels: Sequence[str], values: Sequence[float]) -> str:
+    """The lines of a block of samples."""
+    if not labels:
+        return ""
+    if len(values) == 1:
+        end = f" {values[0]!r}\n"
+        return f"{name}{(end + name).join(labels)}{end}"
+    return "".join(
+        [f"{name}{text} {value!r}\n" for text, value in zip(labels, values, strict=True)]
+    )
+
+
 def label_text(labels: Mapping[str, str]) -> str:
     """`{a="b",c="d"}` with quotes, backslashes and line breaks escaped."""
     parts = [f'{name}="{_escape(value)}"' for name, value in labels.items()]
     return "{" + ",".join(parts) + "}" if parts else ""
 
 
+def with_label(text: str, name: str, value: str) -> str:
+    """A text of `label_text` that has labels, with one more."""
+    return f'{text[:-1]},{name}="{_escape(value)}"}}'
+
+
 def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _number(value: float) -> str:
-    return str(value) if isinstance(value, int) else repr(float(value))
 
 
 def quantile(counts: Sequence[int], limits: Sequence[float], fraction: float) -> float:

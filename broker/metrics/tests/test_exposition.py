@@ -149,7 +149,7 @@ class TopicsByRound(trio.abc.Instrument):
 
 async def test_a_page_is_made_of_a_few_topics_in_a_round(monkeypatch):
     topics = TopicsByRound()
-    monkeypatch.setattr(exposition, "_add_row", topics.wrap(exposition._add_row))
+    monkeypatch.setattr(exposition, "add_row", topics.wrap(exposition.add_row))
     async with running_broker(CONFIG, None) as broker:
         for number in range(5 * STEPS_PER_SLICE):
             await broker.service.get_or_load_topic(TopicName.parse(f"t{number}"), create=True)
