@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 import structlog
 
-from broker.managed_ledger.appender import Appender, AppendState
+from broker.managed_ledger.appender import Appender
 from broker.managed_ledger.cursor import Cursor
 from broker.managed_ledger.cursor_record import INTERNAL_PREFIX
 from broker.managed_ledger.cursor_store import CursorStore
 from broker.managed_ledger.ledger_list import OwnershipLost
+from broker.managed_ledger.open_appends import AppendState
 from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
 from broker.managed_ledger.readable_ledger import ReadableLedger
 from broker.managed_ledger.trimming import trimmable_count
