@@ -117,6 +117,7 @@ HOT_MODULES: Final = (
     "broker.managed_ledger.appender",
     "broker.managed_ledger.entry_cache",
     "broker.managed_ledger.ledger_table",
+    "broker.managed_ledger.open_appends",
     "broker.managed_ledger.roll_attempts",
     "broker.histograms",
     "broker.net.back_pressure",
