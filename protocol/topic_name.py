@@ -136,6 +136,9 @@ class TopicName:
     def __str__(self) -> str:
         return self.full
 
+    def __hash__(self) -> int:
+        return hash(self.full)
+
     @property
     def persistent(self) -> bool:
         """Whether messages are stored."""

@@ -94,6 +94,7 @@ class SocketTransport:
     """A TCP connection. The receive size follows the traffic: 64 KB for quiet ones, up to 1 MB."""
 
     __slots__ = (
+        "_has_waited",
         "_may_have_more",
         "_readers",
         "_receive_size_bytes",
@@ -122,6 +123,8 @@ class SocketTransport:
         self._receive_size_bytes_max = receive_size_bytes_max
         self._readers = readers
         self._receiving: _Receiving | None = None
+        self._has_waited = False
+        """A task has waited for the socket by itself: trio may still know the descriptor."""
         self._may_have_more = False
         """The last receive did not empty the socket."""
         self._share = share_of(peer)
@@ -240,6 +243,7 @@ class SocketTransport:
         # task waits for, and would report it as busy to every later caller with a closed socket.
         if self._socket.fileno() == -1:
             raise trio.BrokenResourceError("connection closed")
+        self._has_waited = True
         try:
             await wait(self._socket)
         except (OSError, trio.ClosedResourceError) as error:
@@ -249,7 +253,8 @@ class SocketTransport:
         """Close at once. Wakes a blocked `send` and `receive`."""
         if self._socket.fileno() != -1:
             self._end_receiving(trio.BrokenResourceError("connection closed"))
-            trio.lowlevel.notify_closing(self._socket)
+            if self._has_waited:
+                trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
 
     def use_share(self, share: str) -> None:

@@ -6,13 +6,14 @@ clients change their requests according to the flags.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import structlog
 
 from broker.net.errors import ConnectionRefused
 from protocol import commands
-from protocol.connection import broker_features
+from protocol.connection import PROTOCOL_VERSION, broker_features
 
 if TYPE_CHECKING:
     from broker.handlers.session import ClientSession
@@ -37,20 +38,19 @@ def open_session(session: ClientSession) -> None:
     handshake.accepted()
     session.connected = True
     session.keep_alive.handshake_done()
-    session.send(
-        commands.connected(
-            SERVER_VERSION,
-            handshake.protocol_version,
-            session.limits.message_size_max,
-            broker_features(),
-        )
-    )
+    session.send(_connected(handshake.protocol_version, session.limits.message_size_max))
     log.debug(
         "client connected",
         peer=session.peer,
         client=handshake.client_version,
         protocol_version=handshake.protocol_version,
     )
+
+
+@lru_cache(maxsize=2 * (PROTOCOL_VERSION + 1))
+def _connected(protocol_version: int, message_size_max: int) -> bytes:
+    """CONNECTED, which is the same for all clients of a version: these often come together."""
+    return commands.connected(SERVER_VERSION, protocol_version, message_size_max, broker_features())
 
 
 def handle_auth_response(session: ClientSession, body: pb.CommandAuthResponse) -> None:

@@ -35,6 +35,9 @@ class KeptRecords:
         self._store = store
         self._parents = parents
         self._flaw_in = flaw_in
+        self.is_current = False
+        """Whether all records have been read and none has changed since. For each look-up of a
+        client, hence an attribute."""
         self._is_loaded = False
         self._loads_void = 0
         """How often all records may have changed: what was read before is void."""
@@ -45,11 +48,6 @@ class KeptRecords:
         damaged later, as it was before."""
         self.damage: dict[tuple[str, str], MetadataError] = {}
         """By domain and local name: the refusal of what needs this record."""
-
-    @property
-    def is_current(self) -> bool:
-        """Whether all records have been read and none has changed since."""
-        return self._is_loaded and not self._changed
 
     def of(self, topic: TopicName) -> Json | None:
         """The record of this topic. Raises: MetadataError: it is damaged."""
@@ -67,14 +65,15 @@ class KeptRecords:
         domain, _, element = place.partition("/")
         if element and domain in self._parents:
             self._changed.add((domain, element))
+            self.is_current = False
 
     def all_changed(self) -> None:
         """Any record may have changed since it was read."""
-        self._is_loaded = False
+        self._is_loaded = self.is_current = False
         self._loads_void += 1
 
     async def refresh(self) -> None:
-        """Read all records once, and changed ones again."""
+        """Read all records once, and changed ones again. Only one caller at a time."""
         while not self._is_loaded:
             void = self._loads_void
             found, damage = await self._load()
@@ -88,6 +87,7 @@ class KeptRecords:
             except BaseException:
                 self._changed.add(key)
                 raise
+        self.is_current = self._is_loaded
 
     async def _load(
         self,

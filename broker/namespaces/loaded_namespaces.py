@@ -94,7 +94,11 @@ class Namespace:
     @property
     def is_current(self) -> bool:
         """Whether the state in memory equals that of the store."""
-        return self.policies_read == self.policies_version and self.are_records_current
+        return (
+            self.policies_read == self.policies_version
+            and self.partitioned.records.is_current
+            and self.topic_level.nodes.is_current
+        )
 
     @property
     def are_records_current(self) -> bool:

@@ -302,9 +302,10 @@ class Namespaces:
     def partitions_in_memory(self, topic: TopicName) -> int | None:
         """The result of `resolve_for_lookup` for a topic known to exist; None: call that."""
         namespace = self._loaded.current(topic.namespace_name)
-        if namespace is None or not namespace.existing.is_known(topic):
+        if namespace is None:
             return None
-        return namespace.partitioned.count(topic)
+        count = namespace.partitioned.count(topic)
+        return count if count or namespace.existing.is_known(topic) else None
 
     async def resolve_for_lookup(self, topic: TopicName, allow_auto_create: bool) -> int:
         """PARTITIONED_METADATA: partitions of a topic, 0 for one that is not partitioned.

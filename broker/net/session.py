@@ -212,6 +212,8 @@ class Session(BackPressure, Generic[P, C]):
         self._decoder.ack_runs = None
         self._ack_target = None
         self._drop_input()
+        if not (self.producers or self.consumers):
+            return  # as of many a connection that only looks up topics
         with trio.CancelScope(shield=True):
             await in_slices(_detach_each(self.producers))
             await in_slices(_detach_each(self.consumers))

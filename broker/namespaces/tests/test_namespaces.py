@@ -6,6 +6,8 @@ import dataclasses
 import json
 
 import pytest
+import trio
+import trio.testing
 
 from broker.broker_address import BrokerAddress
 from broker.config import DEFAULT_CONFIG
@@ -359,3 +361,34 @@ async def test_kinds_of_topics_can_be_switched_off():
         await namespaces.check_topic(
             TopicName.of(NON_PERSISTENT, "public", "default", "x"), create=True
         )
+
+
+async def test_a_changed_record_is_not_answered_from_memory_while_it_is_read():
+    namespaces, store = await fresh()
+    await namespaces.create_partitioned_topic(TOPIC, 2)
+    assert await namespaces.resolve_for_lookup(TOPIC, False) == 2
+    reading, may_read, read = trio.Event(), trio.Event(), store.get
+
+    async def slowly(asked):
+        if asked == path:
+            reading.set()
+            await may_read.wait()
+        return await read(asked)
+
+    path = "/admin/partitioned-topics/public/default/persistent/a"
+    await store.put(path, json.dumps({"partitions": 3, "deleted": False}).encode(), None)
+    store.get = slowly
+    answers = []
+
+    async def ask():
+        answers.append(await namespaces.resolve_for_lookup(TOPIC, False))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await reading.wait()
+        assert namespaces.partitions_in_memory(TOPIC) is None
+        nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked()
+        may_read.set()
+    assert answers == [3, 3]
+    assert namespaces.partitions_in_memory(TOPIC) == 3
