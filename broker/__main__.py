@@ -207,11 +207,11 @@ def _run(config: BrokerConfig, data_directory: Path | None) -> None:
     from broker.assembly.parts import StartError
     from broker.data_directory import DataDirectoryError
     from metadata.store import MetadataUnavailable
-    from runtime.free_memory import limit_arenas
+    from runtime.free_memory import tune_allocator
     from runtime.open_files import take_open_files
     from runtime.tuning import tune_process
 
-    limit_arenas()
+    tune_allocator()
     take_open_files(config.maxHttpServerConnections)
     tune_process()
     try:

@@ -60,11 +60,11 @@ def _run(config: ClusterBrokerConfig, running: str) -> None:
     from broker.assembly.parts import StartError
     from metadata.store import MetadataUnavailable
     from protocol.errors import MetadataError
-    from runtime.free_memory import limit_arenas
+    from runtime.free_memory import tune_allocator
     from runtime.open_files import take_open_files
     from runtime.tuning import tune_process
 
-    limit_arenas()
+    tune_allocator()
     take_open_files(config.maxHttpServerConnections)
     for module in MODULES:
         import_module(module)

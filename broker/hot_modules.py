@@ -162,6 +162,7 @@ HOT_MODULES: Final = (
     "broker.turn",
     "runtime.clock",
     "runtime.fair_queue",
+    "runtime.loop_wait",
     "runtime.readers",
     "runtime.send_queue",
     "runtime.transport",

@@ -3,6 +3,11 @@
 * Arenas. By default a process may have 8 arenas per core, and each new thread takes one that is
   little used. Buffers are made by one thread and freed by another, so every arena keeps the most it
   ever needed. A few are enough, because Python's lock lets only one thread at a time make objects.
+* Large blocks. glibc maps blocks of more than 128 KB, and later of more than the largest that was
+  freed, from the kernel; and it returns what is free at the end of an arena if that is more than
+  twice as much. So pages of what a megabyte was read into went back to the kernel and came again,
+  filled with zeros: 320 page faults for each MB of a backlog, a third of the CPU that it took. As
+  if a block of 2 MB had been freed already there are 6.
 * Pages. Free blocks between used ones stay resident. They are returned to the kernel after the
   process has grown, by a thread, since the event loop may wait for an arena meanwhile: about 1 ms
   for 10 MB that are free. So it is not done after a growth by much more than that, which is most
@@ -30,6 +35,8 @@ if TYPE_CHECKING:
 _M_ARENA_MAX: Final = -8
 """malloc.h"""
 ARENAS_MAX: Final = 4
+KEPT_BLOCK_BYTES: Final = 2 << 20
+"""Twice what is read at once. An arena keeps twice as much of this that is free at its end."""
 CHECK_SECONDS: Final = 30.0
 GROWTH_MIN_BYTES: Final = 4 << 20
 GROWTH_MAX_BYTES: Final = 64 << 20
@@ -43,11 +50,15 @@ def _libc() -> ctypes.CDLL | None:
     return libc if hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim") else None
 
 
-def limit_arenas() -> None:
-    """Call before the first thread starts. No effect without glibc, or with MALLOC_ARENA_MAX."""
+def tune_allocator() -> None:
+    """Few arenas, and large blocks from them. Call before the first thread starts. No effect
+    without glibc; variables of the environment that it knows go first."""
     libc = _libc()
-    if libc is not None and "MALLOC_ARENA_MAX" not in os.environ:
+    if libc is None:
+        return
+    if "MALLOC_ARENA_MAX" not in os.environ:
         libc.mallopt(_M_ARENA_MAX, ARENAS_MAX)
+    bytes(KEPT_BLOCK_BYTES)  # freed at once, and never touched
 
 
 @final

@@ -3,8 +3,9 @@
 If each connection had its own waiting task, every arrival would cost about 15 us: to register the
 socket again, to wake the task and to walk down to the place where it waits. When ten thousand
 connections acknowledge the same message, that exceeds the work itself. The sockets therefore stay
-in one epoll set, which is itself readable as soon as one of its sockets has something new. One task
-waits for the set and calls the readers. A reader never waits and never raises.
+in one epoll set, and the loop waits in this set (`runtime.loop_wait`): the readers are called
+without a turn of trio. Where that is not possible one task waits for the set, which is itself
+readable as soon as one of its sockets has something new. A reader never waits and never raises.
 
 The set is edge-triggered: it reports what has come since the last report. So a socket that waits
 for its call is not reported again, and one that has just become readable is found at once, however
@@ -41,12 +42,14 @@ import os
 import select
 import threading
 from collections import deque
+from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
 from runtime.fair_queue import FairQueue
-from runtime.watchdog import CALLBACK_SECONDS_MAX, watchdog_of_loop
+from runtime.loop_wait import wait_of_loop
+from runtime.watchdog import CALLBACK_SECONDS_MAX, CPU_READ_SECONDS, watchdog_of_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,6 +93,7 @@ class Readers:
 
     __slots__ = (
         "_alone_since",
+        "_busy",
         "_calls",
         "_chunk_bytes_max",
         "_closed",
@@ -105,6 +109,8 @@ class Readers:
         "_soon",
         "_strangers",
         "_token",
+        "_trio_is_ready",
+        "_trios",
         "_urgent",
         "_waiting",
         "_wake",
@@ -149,6 +155,11 @@ class Readers:
         """Of `_wake`. Not of the queue: a thread may wait for the interpreter while it holds it."""
         self._watchdog = watchdog_of_loop()
         """Is told of calls that take long."""
+        self._trios = -1
+        """The set of trio, while it is waited for here."""
+        self._trio_is_ready = False
+        self._busy = 0.0
+        """Seconds of calls of which the watchdog has not been told."""
         self._token = trio.lowlevel.current_trio_token()
 
     def __len__(self) -> int:
@@ -210,7 +221,7 @@ class Readers:
     def call_soon(self, descriptor: int) -> None:
         """The same for any other caller, which does not know whether `run` waits."""
         self.call_again(descriptor)
-        if self._wake != -1:
+        if self._wake != -1 and self._trios == -1:
             os.eventfd_write(self._wake, 1)
 
     def run_sync_soon(self, call: Callable[..., object], *arguments: object) -> None:
@@ -231,11 +242,11 @@ class Readers:
         self._is_asked = False  # first: what comes from now on may be too late for this call
         soon = self._soon
         watchdog = self._watchdog
-        begun = trio.current_time()
+        begun = monotonic()
         while soon:
             call, arguments = soon.popleft()
             call(*arguments)
-            now = trio.current_time()
+            now = monotonic()
             if now - begun > CALLBACK_SECONDS_MAX and watchdog is not None:
                 watchdog.called(call, now - begun)
             begun = now
@@ -273,6 +284,20 @@ class Readers:
         return 0
 
     async def _run(self) -> None:
+        wait = wait_of_loop(self)
+        if wait is None:
+            await self._run_in_turns()
+            return
+        self._trios = wait.descriptor
+        self._epoll.register(self._trios, select.EPOLLIN)
+        try:
+            await wait.run()
+        finally:
+            with contextlib.suppress(OSError):  # trio has closed it
+                self._epoll.unregister(self._trios)
+            self._trios = -1
+
+    async def _run_in_turns(self) -> None:
         descriptor = self._epoll.fileno()
         while True:
             if self._waiting:
@@ -282,15 +307,43 @@ class Readers:
             self._find()
             self._call_found()
 
+    def serve(self, seconds_max: float) -> bool:
+        """Wait so long for something to call, unless something waits to be called, and call.
+        Returns whether trio has something to do. In the wait of the loop (`runtime.loop_wait`).
+
+        Raises: what an urgent call or one from another thread raises.
+        """
+        self._trio_is_ready = False
+        found = self._epoll.poll(0.0 if self._waiting else seconds_max, FOUND_AT_ONCE_MAX)
+        if not found and not self._waiting:
+            return False
+        begun = monotonic()
+        watchdog = self._watchdog
+        if watchdog is not None:
+            watchdog.calls_begin(begun)
+        self._take(found)
+        end = self._call_found()
+        if watchdog is not None:
+            self._busy += end - begun
+            if self._busy > CPU_READ_SECONDS:
+                self._busy = 0.0
+                watchdog.calls_end(end)
+        return self._trio_is_ready
+
     def _find(self) -> None:
         """Queue what has become readable, and call what is urgent."""
+        self._take(self._epoll.poll(0, FOUND_AT_ONCE_MAX))
+
+    def _take(self, found: list[tuple[int, int]]) -> None:
         waiting = self._waiting
         urgent: list[Callable[[], object]] = []
         while True:
-            found = self._epoll.poll(0, FOUND_AT_ONCE_MAX)
             for descriptor, events in found:
                 if descriptor in self._urgent:
                     urgent.append(self._urgent[descriptor])
+                    continue
+                if descriptor == self._trios:
+                    self._trio_is_ready = True
                     continue
                 if events != select.EPOLLIN:
                     self._closed.add(descriptor)
@@ -299,12 +352,17 @@ class Readers:
                     self._put(descriptor, is_much=descriptor in self._much)
             if len(found) < FOUND_AT_ONCE_MAX:
                 break
+            found = self._epoll.poll(0, FOUND_AT_ONCE_MAX)
+        if urgent:
+            self._call_urgent(urgent)
+
+    def _call_urgent(self, urgent: list[Callable[[], object]]) -> None:
         watchdog = self._watchdog
-        begun = 0.0 if watchdog is None else trio.current_time()
+        begun = 0.0 if watchdog is None else monotonic()
         for call in urgent:
             call()
             if watchdog is not None:
-                now = trio.current_time()
+                now = monotonic()
                 if now - begun > CALLBACK_SECONDS_MAX and call != self._woken:  # tells of its calls
                     watchdog.called(call, now - begun)
                 begun = now
@@ -312,9 +370,10 @@ class Readers:
     def _put(self, descriptor: int, *, is_much: bool) -> None:
         self._found.put((self._shares.get(descriptor, _OWN_SHARE), is_much), descriptor)
 
-    def _call_found(self) -> None:
+    def _call_found(self) -> float:
+        """Returns the time afterwards."""
         self._ended = self._strangers = 0
-        now = trio.current_time()
+        now = monotonic()
         end = now + TURN_SECONDS
         look = now + LOOK_SECONDS
         while self._found:
@@ -324,11 +383,12 @@ class Readers:
                 or self._ended >= ENDED_PER_TURN
                 or self._strangers >= STRANGERS_PER_TURN_MAX
             ):
-                return
+                break
             if now >= look:
                 self._find()
-                now = trio.current_time()
+                now = monotonic()
                 look = now + LOOK_SECONDS
+        return now
 
     def _call(self, descriptor: int, begun: float) -> float:
         """Call the reader of this descriptor. Returns the time afterwards."""
@@ -358,7 +418,7 @@ class Readers:
             self._much.discard(descriptor)
         if descriptor in self._closed and descriptor in self._calls:
             self.call_again(descriptor)
-        now = trio.current_time()
+        now = monotonic()
         if now - begun > CALLBACK_SECONDS_MAX and self._watchdog is not None:
             self._watchdog.called(call, now - begun)
         return now

@@ -42,6 +42,8 @@ BOUNDS_SECONDS: Final = (
 """Buckets of the histograms."""
 NAMES_MAX: Final = 40
 OTHER: Final = "other"
+CALLS: Final = "Readers.serve"
+"""The name of a step of many short calls."""
 SHORT_STEPS: Final = "many short steps"
 """The name of a turn in which every part kept to its budget."""
 COLLECTION: Final = "garbage collection, generation {}"
@@ -93,26 +95,45 @@ class LoopWatchdog(trio.abc.Instrument):
     # --- the loop -----------------------------------------------------------------------
 
     def after_io_wait(self, timeout: float) -> None:
-        """A turn begins. The one before has ended with its last step."""
+        """A turn of trio begins. The one before has ended with its last step."""
         del timeout
-        if self._part_begun - self._turn_begun > TURN_SECONDS_MAX:
-            self._turn_ended(self._part_begun - self._turn_begun)
-        now = self._turn_begun = self._part_begun = self._now()
-        if now - self._cpu_read_at > CPU_READ_SECONDS:
-            self._cpu = self._cpu_now()
-            self._cpu_read_at = now
-        self._turn_cpu = self._cpu
+        now = self._now()
+        self._read_cpu(now)
+        self.calls_begin(now)
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         """A step has ended; the next one begins."""
         now = self._now()
-        took = now - self._part_begun
-        if took > CALLBACK_SECONDS_MAX:
-            took -= self._told
-            self._told = 0.0
-            if took > CALLBACK_SECONDS_MAX:
-                self._part_ended(task_name(task.name), took)
+        if now - self._part_begun > CALLBACK_SECONDS_MAX:
+            self._step_ended(task_name(task.name), now)
         self._part_begun = now
+
+    def calls_begin(self, now: float) -> None:
+        """A turn begins at this time, of calls of the readers within the wait of the loop."""
+        if self._part_begun - self._turn_begun > TURN_SECONDS_MAX:
+            self._turn_ended(self._part_begun - self._turn_begun)
+        self._turn_begun = self._part_begun = now
+        self._turn_cpu = self._cpu
+
+    def calls_end(self, now: float) -> None:
+        """Such a turn has ended. Not needed for one that leaves all of them since the last time
+        within CPU_READ_SECONDS."""
+        if now - self._part_begun > CALLBACK_SECONDS_MAX:
+            self._step_ended(CALLS, now)
+        self._part_begun = now
+        self._read_cpu(now)
+
+    def _read_cpu(self, now: float) -> None:
+        if now - self._cpu_read_at > CPU_READ_SECONDS:
+            self._cpu = self._cpu_now()
+            self._cpu_read_at = now
+
+    def _step_ended(self, name: str, now: float) -> None:
+        """A long one. Calls within it have been told of."""
+        took = now - self._part_begun - self._told
+        self._told = 0.0
+        if took > CALLBACK_SECONDS_MAX:
+            self._part_ended(name, took)
 
     def called(self, call: Callable[..., object], seconds: float) -> None:
         """A call within this step, which has just ended, took longer than its budget."""

@@ -70,11 +70,11 @@ def _run(config: BookieProcessConfig, identity: Identity, running: str) -> None:
 
     from bookie.errors import StorageError
     from metadata.store import MetadataUnavailable
-    from runtime.free_memory import limit_arenas
+    from runtime.free_memory import tune_allocator
     from runtime.open_files import raise_open_files_limit
     from runtime.tuning import tune_process
 
-    limit_arenas()
+    tune_allocator()
     raise_open_files_limit()
     for module in MODULES:
         import_module(module)

@@ -17,10 +17,10 @@ TREE = Path(__file__).parents[2]
 
 ARENAS = """
 import threading
-from runtime.free_memory import limit_arenas
+from runtime.free_memory import tune_allocator
 
 if {limited}:
-    limit_arenas()
+    tune_allocator()
 kept, everyone = [], threading.Barrier(9)
 
 def use():
@@ -38,6 +38,34 @@ ARENA = 64 << 20  # glibc aligns each but the first to its size
 maps = [line.split() for line in open("/proc/self/maps")]
 starts = [int(fields[0].split("-")[0], 16) for fields in maps if len(fields) == 5]
 print(sum(start % ARENA == 0 for start in starts))
+"""
+
+READING = """
+import os
+import resource
+import threading
+from runtime.free_memory import tune_allocator
+
+if {tuned}:
+    tune_allocator()
+MB, ENTRY = 1 << 20, 100_000
+
+def read():
+    data = os.pread(zeros, MB, 0)
+    return [data[at : at + ENTRY] for at in range(0, MB, ENTRY)]
+
+def use():
+    read()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(30):
+        runs = [read() for _ in range(2)]
+        del runs
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 30)
+
+zeros = os.open("/dev/zero", os.O_RDONLY)
+reader = threading.Thread(target=use)
+reader.start()
+reader.join()
 """
 
 FREED = """
@@ -79,6 +107,12 @@ def test_threads_do_not_get_an_arena_each():
     limited, unlimited = (int(output(ARENAS, limited=limited)) for limited in (True, False))
     assert limited < ARENAS_MAX
     assert unlimited > limited, "or this test shows nothing"
+
+
+def test_the_pages_of_a_backlog_are_used_again():
+    tuned, untuned = (int(output(READING, tuned=tuned)) for tuned in (True, False))
+    assert tuned < 40
+    assert untuned > 200, "or this test shows nothing"
 
 
 def test_pages_that_a_burst_leaves_free_are_returned():

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 
-import trio
-
 from runtime import readers as module
 from runtime.readers import CALL_BYTES, ENDED_PER_TURN, QUANTUM_BYTES, Readers
 from runtime.testing.conditions import eventually
@@ -53,7 +51,7 @@ async def test_one_connection_waits_for_one_quantum_of_a_thousand_of_another_ten
         now[0] += module.TURN_SECONDS / 50
         return now[0]
 
-    monkeypatch.setattr(trio, "current_time", current_time)
+    monkeypatch.setattr(module, "monotonic", current_time)
     readers, calls = Readers(), []
     with ready(readers, calls, 1_000, "flood"):
         for _ in range(5):
@@ -74,7 +72,7 @@ async def test_what_comes_during_a_turn_is_called_in_it_before_more_of_a_flood(m
         now[0] += 2 * module.LOOK_SECONDS
         return now[0]
 
-    monkeypatch.setattr(trio, "current_time", current_time)
+    monkeypatch.setattr(module, "monotonic", current_time)
     monkeypatch.setattr(module, "TURN_SECONDS", HOUR_SECONDS)
     readers, calls = Readers(), []
     quiet, flood = (os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2))
@@ -111,7 +109,7 @@ async def test_shares_are_by_bytes_and_by_count(monkeypatch):
         now[0] += module.TURN_SECONDS / 50
         return now[0]
 
-    monkeypatch.setattr(trio, "current_time", current_time)
+    monkeypatch.setattr(module, "monotonic", current_time)
     readers, calls = Readers(), []
     large = module.SHARED_CHUNK_BYTES
     with ready(readers, calls, 1, "large", large), ready(readers, calls, 100, "small"):
@@ -138,7 +136,7 @@ async def test_a_turn_wakes_few_tasks_of_connections_that_end_together(monkeypat
 
 async def test_chunks_are_small_while_several_tenants_are_served(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(trio, "current_time", lambda: now[0])
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
     readers, calls, sizes = Readers(), [], []
     descriptor = os.eventfd(1, os.EFD_NONBLOCK)
 

@@ -232,7 +232,7 @@ async def test_a_reader_begins_with_what_it_left_when_it_stopped():
 async def test_who_reads_little_does_not_wait_for_all_who_read_much(monkeypatch):
     """Each call of those who read much takes a whole turn."""
     now = [0.0]
-    monkeypatch.setattr(trio, "current_time", lambda: now[0])
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
     readers, calls, sockets = Readers(), [], []
     sizes = {"little": 1, **{f"much {number}": module.LITTLE_BYTES + 1 for number in range(4)}}
     try:
