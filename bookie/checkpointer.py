@@ -16,6 +16,7 @@ import structlog
 import trio
 
 from bookie.adds import DurableSink
+from bookie.entry_runs import free_all
 from bookie.errors import DiskFull
 from bookie.journal import EMPTY_BODY
 from bookie.journal_format import ENTRY_FORCE
@@ -24,7 +25,6 @@ from bookie.statistics import LatencyHistogram
 if TYPE_CHECKING:
     from bookie.add_path import AddPath
     from bookie.config import BookieConfig
-    from bookie.entry_runs import EntryRuns
     from bookie.journal_writer import LogMark
     from bookie.layout import Layout
     from bookie.ledger_storage import LedgerStorage
@@ -156,7 +156,7 @@ class Checkpointer:
             return False
         self.flush_latency.observe(time.perf_counter() - started)
         dropped = storage.cache.flushed()
-        await trio.to_thread.run_sync(_free, dropped, limiter=storage.writer_limiter)
+        await trio.to_thread.run_sync(free_all, dropped, limiter=storage.writer_limiter)
         return True
 
     def _advance(self, marks: list[LogMark]) -> None:
@@ -166,11 +166,3 @@ class Checkpointer:
         ):
             if store.advance(mark):
                 journal.remove_before(mark, self._backups)
-
-
-def _free(dropped: list[EntryRuns]) -> None:
-    """In a thread, which gives way to the event loop between two parts: as a whole, to free 100,000
-    entries would stop everything for 30 ms."""
-    for entries in dropped:
-        while entries.free_some():
-            pass

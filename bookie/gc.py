@@ -25,6 +25,7 @@ import structlog
 import trio
 
 from bookie.background_io import in_background
+from bookie.entry_runs import free_all
 from bookie.errors import Corruption, DiskFailed, DiskFull, StorageError
 from bookie.ledger_state import encode_ledger_data
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from bookie.config import BookieConfig
     from bookie.entry_log import LogSummary
+    from bookie.entry_runs import EntryRuns
     from bookie.layout import Layout
     from bookie.ledger_handle import LedgerHandle
     from bookie.ledger_storage import LedgerStorage
@@ -111,6 +113,7 @@ class GarbageCollector:
     async def delete_ledgers(self, ledger_ids: list[int]) -> None:
         """Remove ledgers: their handles at once, their rows and locations durably."""
         by_storage: dict[int, tuple[LedgerStorage, list[int], dict[int, bytes | None]]] = {}
+        dropped: list[EntryRuns] = []
         for ledger_id in ledger_ids:
             handle = self._layout.handles.get(ledger_id)
             if handle is None or not handle.exists:
@@ -119,16 +122,19 @@ class GarbageCollector:
             handle.deleted = True
             handle.update_guard()
             storage = handle.storage
-            storage.cache.forget(handle)
             row = None
             if handle.fenced:
                 self._tombstones[ledger_id] = time.monotonic() + _TOMBSTONE_SECONDS
                 row = encode_ledger_data(handle)
             else:
                 del self._layout.handles[ledger_id]
+            entries = storage.cache.forget(handle, row)
+            if entries is not None:
+                dropped.append(entries)
             item = by_storage.setdefault(id(storage), (storage, [], {}))
             item[1].append(ledger_id)
             item[2][ledger_id] = row
+        await trio.to_thread.run_sync(free_all, dropped)
         for storage, doomed, rows in by_storage.values():
             await self._in_writer(storage, partial(storage.remove_ledgers, doomed, rows))
 

@@ -158,8 +158,16 @@ class WriteCache:
         self.flushing = None
         return dropped
 
-    def forget(self, handle: LedgerState) -> None:
+    def forget(self, handle: LedgerState, row: bytes | None) -> EntryRuns | None:
         """Drop a deleted ledger's entries from the active half (its bytes stay counted until the
-        next swap)."""
-        if handle.entries:
-            handle.entries.clear()
+        next swap). Returns what nobody uses any more, as `flushed` does.
+
+        `row` is what the ledgers index keeps of it. A flush that was refused for lack of space may
+        be tried again after the deletion, and must not write the row of before."""
+        half = self.flushing
+        if half is not None and handle.ledger_id in half.rows:
+            half.rows[handle.ledger_id] = row
+        dropped = handle.entries
+        if dropped is not None:
+            handle.entries = EntryRuns()
+        return dropped

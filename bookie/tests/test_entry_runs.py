@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+
+import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bookie.api import Status
 from bookie.entry_runs import FREED_AT_ONCE, EntryRuns
 from bookie.ledger_state import LedgerState
-from bookie.tests.conftest import KEY, RecordingSink, body_or_status, entry, whole
+from bookie.tests.conftest import KEY, RecordingSink, body_or_status, entry, wait_until, whole
 from bookie.write_cache import WriteCache
 
 ADDS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=20)
@@ -119,3 +123,47 @@ async def test_a_ledger_deleted_during_its_adds_leaves_nothing_to_flush(machine)
         assert await bookie.list_entry_ids(2) == list(range(50))
         with trio.fail_after(5):
             assert await bookie.read_entry(2, 49) == whole(2, 49)
+
+
+class Body(tuple):
+    """Tells in which thread it was freed."""
+
+    freed_in = set()
+
+    def __del__(self):
+        Body.freed_in.add(threading.get_ident())
+
+
+async def test_the_entries_of_a_deleted_ledger_are_not_freed_in_the_event_loop(machine):
+    """There may be hundreds of thousands."""
+    sink = RecordingSink()
+    async with machine.running() as bookie:
+        bookie.add_entries(1, 0, [Body(entry(1, number)) for number in range(600)], KEY, 0, sink)
+        await sink.wait_for(600)
+        await wait_until(lambda: not bookie._journals[0].outstanding)
+        await bookie.delete_ledger(1)
+        assert len(Body.freed_in) == 1
+        assert threading.get_ident() not in Body.freed_in
+
+
+@pytest.mark.parametrize("is_fenced", [False, True])
+async def test_a_deleted_ledger_does_not_come_back_with_a_flush_that_had_no_space(
+    machine, is_fenced
+):
+    sink = RecordingSink()
+    async with machine.running(diskCheckInterval=3_600_000) as bookie:
+        bookie.add_entries(1, 0, [entry(1, number) for number in range(50)], KEY, 0, sink)
+        await sink.wait_for(50)
+        if is_fenced:
+            await bookie.fence_ledger(1, KEY)
+        machine.disk.free_bytes = 2000
+        await bookie.checkpoint()
+        await bookie.delete_ledger(1)
+        machine.disk.free_bytes = None
+        await bookie.checkpoint()
+        await bookie.checkpoint()
+        assert bookie.statistics().checkpoints == 1
+    async with machine.running() as bookie:
+        assert bookie.ledger_ids() == []
+        bookie.add_entry(1, 50, entry(1, 50), KEY, 0, sink)
+        assert (await sink.wait_for(51))[50][0] == (Status.FENCED if is_fenced else Status.OK)
