@@ -11,7 +11,7 @@ the error; after that every request is answered with IO_ERROR.
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Self, final
 
@@ -155,7 +155,15 @@ class Bookie:
             adds.submitted.leave()
             for journal in self._journals:
                 journal.stop()
-            await trio.to_thread.run_sync(self._close_files)
+            async with AsyncExitStack() as stack:
+                for storage in self._storages:
+                    # Garbage collection may go on: not while the files are closed, nor after that.
+                    stack.push_async_callback(
+                        partial(
+                            trio.to_thread.run_sync, storage.close, limiter=storage.writer_limiter
+                        )
+                    )
+                await trio.to_thread.run_sync(self._join_journals)
 
     def set_turn(self, turn: Turn) -> None:
         """The turns in which the bookie takes part. Replies of a group are delivered in a turn,
@@ -172,12 +180,9 @@ class Bookie:
         """Tells garbage collection which ledgers still exist. None: it deletes nothing."""
         self._collector.live_ledgers = live_ledgers
 
-    def _close_files(self) -> None:
+    def _join_journals(self) -> None:
         for journal in self._journals:
             journal.join()
-        with ExitStack() as stack:
-            for storage in self._storages:
-                stack.callback(storage.close)
 
     def read_cached(self, ledger_id: int, entry_id: int) -> EntryBody | None:
         """See BookieApi."""

@@ -51,3 +51,7 @@ class BookieRefusesToStart(StorageError):
 class IndexUnreadable(StorageError):
     """The index cannot return the location of an entry or the row of a ledger. That is an error of
     the request, never "not there"."""
+
+
+class StorageClosed(StorageError):
+    """The bookie ended before the turn of this work came. Nothing of it was begun."""

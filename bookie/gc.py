@@ -26,7 +26,7 @@ import trio
 
 from bookie.background_io import in_background
 from bookie.entry_runs import free_all
-from bookie.errors import Corruption, DiskFailed, DiskFull, StorageError
+from bookie.errors import Corruption, DiskFailed, DiskFull, StorageClosed, StorageError
 from bookie.ledger_state import encode_ledger_data
 
 if TYPE_CHECKING:
@@ -88,6 +88,8 @@ class GarbageCollector:
                 await self._collect_ledgers()
             except DiskFull as error:
                 logger.warning("garbage collection stopped: disk full", error=str(error))
+            except StorageClosed:
+                return
             except (StorageError, OSError) as error:
                 logger.error("garbage collection stopped", error=str(error))
                 return
@@ -105,6 +107,8 @@ class GarbageCollector:
                     await self._collect_logs(storage, threshold, major=major)
                 except DiskFull as error:
                     logger.warning("compaction stopped: disk full", error=str(error))
+                except StorageClosed:
+                    return
                 except (StorageError, OSError) as error:
                     # A failed write was already reported as fatal; a failed read deletes nothing.
                     logger.error("garbage collection stopped", error=str(error))
@@ -265,7 +269,9 @@ class GarbageCollector:
     async def _in_writer(self, storage: LedgerStorage, call: partial[T]) -> T:
         """Runs in the thread of the storage, between flushes."""
         try:
-            return await trio.to_thread.run_sync(call, limiter=storage.writer_limiter)
+            return await trio.to_thread.run_sync(
+                partial(storage.unless_closed, call), limiter=storage.writer_limiter
+            )
         except DiskFailed as error:
             self._fail(error)
             raise

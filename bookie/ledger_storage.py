@@ -11,7 +11,7 @@ loop. Writes and syncs release it.
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
 import structlog
 import trio
@@ -19,13 +19,15 @@ import trio
 from bookie import entry_log_format as fmt
 from bookie.disk import JOIN_BELOW_BYTES
 from bookie.entry_log import EntryLogs
-from bookie.errors import DiskFull, StorageError
+from bookie.errors import DiskFull, StorageClosed, StorageError
 from bookie.index import END_KEY, ENTRY_ID_MAX, pack_location_key, pack_u64
 from bookie.index_progress import IndexProgress
 from bookie.write_cache import FlushHalf, WriteCache
 from native.records import log_records
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mypy_extensions import i64
 
     from bookie.api import EntryBody
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from bookie.read_turns import JournalWrites
 
 logger = structlog.get_logger()
+
+T = TypeVar("T")
 
 pack_u32: Final = Struct(">I").pack
 _RECORD_HEAD_SIZE: Final = 20
@@ -82,6 +86,8 @@ class LedgerStorage:
         self.major_compaction_allowed = True
         self._is_index_full = False
         self.writer_limiter = trio.CapacityLimiter(1)
+        self._is_closed = False
+        """Written and read with the writer's limiter."""
 
     def recover(self) -> set[int]:
         """Index the entries in the logs after the indexed part. A directory opened for the first
@@ -274,8 +280,19 @@ class LedgerStorage:
             return data
         raise AssertionError
 
+    def unless_closed(self, call: Callable[[], T]) -> T:
+        """Work that may come too late: what is appended to a log while that is sealed would be
+        lost. In the storage's thread, as `close`.
+
+        Raises: StorageClosed.
+        """
+        if self._is_closed:
+            raise StorageClosed(f"{self.directory} is closed: the bookie has ended")
+        return call()
+
     def close(self) -> None:
         """Seal the active log (so that the next start need not scan it) and close everything."""
+        self._is_closed = True
         try:
             self.logs.seal_active()
         except StorageError as error:

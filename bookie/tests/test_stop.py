@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import trio
 
 from bookie.api import BookieError, Status
-from bookie.tests.conftest import KEY, RecordingSink, entry, whole
+from bookie.tests.conftest import KEY, RecordingSink, entry, wait_until, whole
 
 
 async def test_a_barrier_handed_to_a_stopped_journal_is_refused(machine):
@@ -63,3 +65,31 @@ async def test_closing_while_checkpoints_run_all_the_time_always_ends(machine):
                 await bookie.aclose()
                 await bookie._checkpointer.checkpoint()
                 nursery.cancel_scope.cancel()
+
+
+async def test_a_compaction_under_way_writes_nothing_after_the_end(machine):
+    """It runs beside the end of its bookie, and must not append to a log that is being sealed."""
+    sink = RecordingSink()
+    bookie = await machine.open(compactionRateByEntries=1000)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(bookie.run)
+        for first in range(0, 600, 100):
+            for entry_id in range(first, first + 100):
+                for ledger_id in (1, 2, 3):
+                    body = entry(ledger_id, entry_id, bytes(500))
+                    bookie.add_entry(ledger_id, entry_id, body, KEY, 0, sink)
+            await sink.wait_for(3 * first + 300)
+            await bookie.checkpoint()
+        for ledger_id in (1, 3):
+            await bookie.delete_ledger(ledger_id)
+        async with trio.open_nursery() as compaction:
+            before = machine.power.operations
+            compaction.start_soon(partial(bookie.collect_garbage, major=True))
+            await wait_until(lambda: machine.power.operations > before)
+            await bookie.aclose()
+            operations = machine.power.operations
+        assert machine.power.operations == operations
+        nursery.cancel_scope.cancel()
+    async with machine.running() as bookie:
+        for entry_id in range(600):
+            assert await bookie.read_entry(2, entry_id) == whole(2, entry_id, bytes(500))
