@@ -490,6 +490,8 @@ class Topic(TopicStorage):
         if self._made_turns is not None and not self._made_turns.waiting():
             self._made_turns = None
         self._abandoned = self._abandoned or None
+        if not self.access.producers:
+            self.access.producers.clear()  # gives the table of an emptied one back
 
     def is_idle(self) -> bool:
         """Whether idle-topic collection may remove it: no client publishes, nothing is kept."""
