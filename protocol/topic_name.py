@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
+from sys import intern
 from typing import Final, final
 from urllib.parse import quote_plus, unquote_plus
 
@@ -122,7 +123,8 @@ class TopicName:
             raise InvalidTopicName(f"Invalid namespace format. namespace: {tenant}/{namespace}")
         check_entity_name(tenant)
         check_entity_name(namespace)
-        name = cls(domain, tenant, namespace, local_name)
+        # One object for all topics of a domain, tenant and namespace.
+        name = cls(intern(domain), intern(tenant), intern(namespace), local_name)
         if not local_name.strip():
             raise InvalidTopicName(
                 f"Invalid topic name: {name.full}. Topic local name must not be blank."

@@ -178,7 +178,7 @@ class _Opening:
 async def _prepare(topic: Topic, address: str, body: pb.CommandProducer) -> None:
     """All checks that can refuse before anything is changed, in Pulsar's order."""
     topic.check_open()
-    await topic.apply_policies()
+    await topic.policies.tell()  # again, if it could not take them up when they changed
     topic.check_room_to_produce(body.producer_name, address)
     await topic.check_backlog()
     policies = topic.policies.effective

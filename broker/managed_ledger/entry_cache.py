@@ -29,6 +29,9 @@ from settings.kinds import NO_LIMIT
 
 ENTRY_OVERHEAD_BYTES: Final = 200
 """The cost of an entry beyond its payload. Counted, so that tiny messages are bounded too."""
+EVICTED_PER_SLICE: Final = 2_000
+"""Entries and groups that are dropped because of their age before others get a turn. Many groups
+have no entries any more, because these were acknowledged."""
 
 if TYPE_CHECKING:
     from broker.entry import Entry
@@ -133,13 +136,18 @@ class EntryCache:
         self.counts.removed += count
         self.size_bytes -= size_bytes
 
-    def evict_old(self, now: float) -> None:
-        """Drop groups that arrived longer ago than the eviction time. A read-ahead that was used
-        since then is kept once more."""
+    def evict_old(self, now: float) -> bool:
+        """Drop groups that arrived longer ago than the eviction time, up to the one that completes
+        `EVICTED_PER_SLICE`. A read-ahead that was used since then is kept once more.
+        Returns whether some are left, for another call with this time."""
         order = self._order
         oldest = now - self._eviction_time_s
         removed_before = self.counts.removed
+        groups = 0
         while order and order[0][0] <= oldest:
+            if groups + self.counts.removed - removed_before >= EVICTED_PER_SLICE:
+                return True
+            groups += 1
             _, run, end, topic = order[0]
             if run.is_used:
                 run.is_used = False
@@ -150,6 +158,7 @@ class EntryCache:
         self.counts.evictions += self.counts.removed > removed_before
         if self.size_bytes <= self._size_bytes_low:
             self._evicts_above = self._size_bytes_max
+        return False
 
     def _evict_after(self, inserted_bytes: int) -> None:
         target = min(self._size_bytes_max, self.size_bytes - 2 * inserted_bytes)

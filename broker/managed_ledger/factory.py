@@ -143,7 +143,9 @@ class ManagedLedgerFactory:
         idle_s = max(interval_s, min(_IDLE_S, self._config.cache_eviction_time_s))
         while True:
             await trio.sleep(interval_s if self.cache.size_bytes else idle_s)
-            self.cache.evict_old(self._clock.now())
+            now = self._clock.now()
+            while self.cache.evict_old(now):
+                await trio.lowlevel.checkpoint()
 
     async def _keep_ledgers_trimmed(self) -> None:
         while True:

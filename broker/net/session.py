@@ -63,6 +63,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+TURN_OUTPUT_BYTES = 64 * 1024
+"""After so much output of its requests a turn leaves the rest of them to another one. A FLOW may
+let 256 KB be dispatched, and there may be 64 of them in a slice."""
 GOODBYE_SECONDS_MAX = 1.0
 """How long a refused peer has to read the reason."""
 
@@ -253,9 +256,14 @@ class Session(BackPressure, Generic[P, C]):
                 self._frames = iter(read)
                 self._in_slice = True
             frames, on_frame = self._frames, self._on_frame
+            outbox = self.outbox
+            output_bytes_max = outbox.pending_bytes + TURN_OUTPUT_BYTES
             if self.limited_producers or self._waiting_sends:
                 frames = self._as_admitted()
             for frame in frames:
+                if outbox.pending_bytes > output_bytes_max and frames is self._frames:
+                    self.put_first(iter((frame,)))
+                    return True
                 if on_frame[type(frame)](self, frame):
                     return True
             if self._held_by is not None:

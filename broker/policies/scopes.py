@@ -242,7 +242,10 @@ class TopicPolicies:
     async def tell(self) -> None:
         """Let the watcher act, unless it has acted on what is in force. Raises: its error."""
         watcher, in_force = self._watcher, self.effective
-        if watcher is None or (in_force == self._seen and self._ended == self._told):
+        if watcher is None:
+            return
+        is_seen = in_force is self._seen or in_force == self._seen
+        if is_seen and self._ended == self._told:
             return
         self._seen = in_force
         self._told = told = self._told + 1

@@ -169,3 +169,5 @@ class TopicProducers(TopicUse):
         """The topic is put to rest: what the next producer makes again goes."""
         if self._made_turns is not None and not self._made_turns.waiting():
             self._made_turns = None
+        if not self.access.producers:
+            self.access.producers.clear()  # gives the table of an emptied one back

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 
 from broker.net.tests.harness import T, running
+from broker.topic.dedup_store import DedupStore
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 from protocol.metadata import (
@@ -392,3 +394,30 @@ def test_properties_of_encryption_keys_count_too():
     assert check_metadata(encode_message(metadata, b"")) == ""  # as small as is never counted
     key.key = "k" * METADATA_UNCOUNTED_BYTES
     assert "more than 10000 fields" in check_metadata(encode_message(metadata, b""))
+
+
+async def test_policies_that_a_topic_could_not_take_up_are_taken_up_for_the_next_producer(
+    monkeypatch,
+):
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC, 1)
+        topic = broker.topic(TOPIC)
+
+        async def refuse(*_):
+            raise OSError("the disk is full")
+
+        async def set_deduplication(wanted):
+            await broker.service.namespaces.change_policies(
+                "public/default", lambda p: p.with_fields(deduplicationEnabled=wanted)
+            )
+
+        with monkeypatch.context() as patched:
+            patched.setattr(DedupStore, "open", refuse)
+            with pytest.raises(OSError, match="full"):
+                await set_deduplication(True)
+            await connection.send(c.producer(TOPIC, 2, connection.rid()))
+            assert "full" in (await connection.error()).message
+        assert not topic.deduplicates
+        await connection.producer(TOPIC, 2)
+        assert topic.deduplicates

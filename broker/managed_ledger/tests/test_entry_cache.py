@@ -10,9 +10,10 @@ import trio
 from broker.config_file import load_config
 from broker.entry import Entry
 from broker.managed_ledger.config import ManagedLedgerConfig
-from broker.managed_ledger.entry_cache import EntryCache, TopicCache
+from broker.managed_ledger.entry_cache import EVICTED_PER_SLICE, EntryCache, TopicCache
 from broker.managed_ledger.tests.world import World, append_and_wait, open_ledger
 from protocol.position import LATEST
+from settings.kinds import NO_LIMIT
 
 SIZE = 100
 
@@ -131,6 +132,55 @@ def test_the_interval_of_evictions(tmp_path, line, interval_s):
     path.write_text("\n".join(line.split()), encoding="utf-8")
     config = ManagedLedgerConfig.from_broker_config(load_config([path], {}).config)
     assert config.cache_eviction_interval_s == pytest.approx(interval_s)
+
+
+@pytest.mark.parametrize("group", [1, 100])
+@pytest.mark.parametrize("are_acked", [False, True])
+def test_old_entries_are_dropped_in_slices(group, are_acked):
+    """Those of a busy second were dropped in one turn, or the groups that they had been in."""
+    cache = EntryCache(NO_LIMIT, 1.0)
+    topic = TopicCache(cache)
+    count = 3 * EVICTED_PER_SLICE
+    for first in range(0, count, group):
+        entries = [Entry(bytes(SIZE), 1, (1, each)) for each in range(first, first + group)]
+        topic.append_tail(1, first, entries, SIZE * group, 0.0)
+    if are_acked:
+        topic.drop_acked((1, count - 1))
+    assert cache.counts.removed == (count if are_acked else 0)
+    slices = [cache.counts.removed]
+    while cache.evict_old(2.0):
+        slices.append(cache.counts.removed)
+    slices.append(cache.counts.removed)
+    assert max(after - before for before, after in pairwise(slices)) <= EVICTED_PER_SLICE + group
+    assert slices[-1] == count
+    assert (cache.size_bytes, len(cache._order)) == (0, 0)
+    groups = count // group
+    work = groups if are_acked else groups + count
+    assert len(slices) - 1 >= work // (EVICTED_PER_SLICE + group)
+    assert cache.counts.evictions == (0 if are_acked else 1)
+
+
+class Removed(trio.abc.Instrument):
+    """How many entries had been removed at the end of each turn."""
+
+    def __init__(self, cache):
+        self._cache = cache
+        self.seen = [0]
+
+    def before_io_wait(self, timeout):
+        self.seen.append(self._cache.counts.removed)
+
+
+async def test_others_are_served_between_slices_of_old_entries(autojump_clock):
+    world = World(cache_eviction_time_s=0.05, cache_eviction_interval_s=0.01)
+    async with world.broker() as factory:
+        fill(TopicCache(factory.cache), 0, 4 * EVICTED_PER_SLICE, now=trio.current_time())
+        removed = Removed(factory.cache)
+        trio.lowlevel.add_instrument(removed)
+        await trio.sleep(5)
+        trio.lowlevel.remove_instrument(removed)
+    assert removed.seen[-1] == 4 * EVICTED_PER_SLICE
+    assert max(after - before for before, after in pairwise(removed.seen)) <= EVICTED_PER_SLICE
 
 
 @pytest.mark.parametrize("interval_s", [0.01, 0.4])

@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, memory_stream_pair
 
 from broker.handlers.pending import PendingConsumer
+from broker.net.session import TURN_OUTPUT_BYTES
 from broker.net.tests.harness import Connection, T, running
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
@@ -224,6 +225,28 @@ async def test_a_command_with_very_many_ids_holds_up_no_other_connection(kind):
             answer = await storm.expect(T.ACK_RESPONSE)
             assert (answer.request_id, answer.HasField("error")) == (2, False)
         assert (await storm.expect(T.SUCCESS)).request_id == 3
+
+
+async def test_requests_that_let_much_be_sent_are_divided_into_turns():
+    """A chunk of 50 FLOWs, each of which let a step of a subscription be sent, took 12 ms."""
+    waiting_bytes, handled = [], []
+    step = c.pong() * 2_000
+
+    def flow(session, request):
+        waiting_bytes.append(session.outbox.pending_bytes)
+        handled.append(request.consumer_id)
+        session.outbox.put(step)
+
+    async with running() as broker:
+        connection = await broker.connect()
+        (session,) = broker.service.connections.open
+        session.handlers = {**session.handlers, T.FLOW: flow}
+        await connection.send(b"".join(c.flow(number, 1) for number in range(50)), c.ping())
+        for _ in range(50 * 2_000 + 1):
+            await connection.expect(T.PONG)
+    assert handled == list(range(50))
+    assert len(step) < TURN_OUTPUT_BYTES < 50 * len(step)
+    assert max(waiting_bytes) <= TURN_OUTPUT_BYTES + len(step)
 
 
 async def test_a_storm_of_slow_requests_is_served_in_portions():
