@@ -4,8 +4,9 @@ A bookie whose write cache is full refuses adds with TOO_MANY_REQUESTS. That doe
 ledger, so the same entries are sent again later, to the same ledger, under the same ids. Newer ones
 are held back until then. If all were sent at once, most would be refused again. They are therefore
 sent in windows, the lowest ids first, one window in progress at a time. A window without refusals
-doubles the next one. After a window with a refusal the next one is a single entry, and waits, twice
-as long after each such window. So about as many entries are refused as are taken.
+doubles the next one, up to `WINDOW_MAX`. After a window with a refusal the next one is a single
+entry, and waits, twice as long after each such window. So about as many entries are refused as are
+taken.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import heapq
 from typing import Final, final
 
 WINDOW_FIRST: Final = 32
+WINDOW_MAX: Final = 4096
+"""The heads of a window are made in one turn of the event loop: 4 ms without compiled modules."""
 DELAY_FIRST_S: Final = 0.02
 DELAY_MAX_S: Final = 1.0
 
@@ -52,7 +55,7 @@ class HeldAdds:
         """All entries sent have been answered. Returns the seconds to wait before the next window;
         0: send it now."""
         if not self._was_refused:
-            self._window *= 2
+            self._window = min(WINDOW_MAX, 2 * self._window)
             self._delay_s = DELAY_FIRST_S
             self.refusals = 0
             return 0.0

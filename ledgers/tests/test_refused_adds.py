@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bookie.api import Status
 from ledgers.awaited_ledger import AwaitedLedger
 from ledgers.errors import LedgerError
-from ledgers.held_adds import DELAY_FIRST_S, DELAY_MAX_S, HeldAdds
+from ledgers.held_adds import DELAY_FIRST_S, DELAY_MAX_S, WINDOW_MAX, HeldAdds
 from ledgers.tests.test_ledgers import World, settle
 
 
@@ -37,6 +37,19 @@ def test_every_held_entry_is_sent_exactly_once_per_refusal_and_lowest_first(step
         else:
             assert held.delay_s() == 0
         assert len(held) == len(waiting)
+
+
+def test_no_turn_sends_more_than_a_window_again_however_much_was_refused():
+    """It was half of everything that was held."""
+    held = HeldAdds()
+    held.refused(0, 100_000)
+    held.delay_s()
+    sizes = []
+    while held:
+        sizes.append(sum(count for _, count in held.take_window()))
+        assert held.delay_s() == 0
+    assert sum(sizes) == 100_000
+    assert max(sizes) == WINDOW_MAX
 
 
 async def test_refused_adds_are_sent_again_to_the_same_ledger(autojump_clock):
