@@ -124,6 +124,7 @@ HOT_MODULES: Final = (
     "broker.net.frame_handlers",
     "broker.net.keep_alive",
     "broker.net.outbox",
+    "broker.net.output_budget",
     "broker.net.publish_budget",
     "broker.net.send_handler",
     "broker.net.session",

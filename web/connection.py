@@ -5,6 +5,9 @@ held for it meanwhile count against one budget of all connections. Data are rece
 needs some, so that pipelined requests wait in the kernel. The application is called as in ASGI. It
 is not interrupted when its client leaves.
 
+Connections take turns: in a round of the event loop a few of them handle what has come, or go on
+with their answers.
+
 HTTP/2 is not supported: its preface is answered with 505, and an offer to upgrade to it is ignored.
 """
 
@@ -31,6 +34,7 @@ from web.errors import PeerTooSlow, RequestRefused
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, MutableMapping
 
+    from runtime.rounds import Rounds
     from web.asgi import Application
     from web.budgets import ByteBudget, RequestRate
     from web.limits import HttpLimits
@@ -113,6 +117,10 @@ class Shared(Protocol):
     @property
     def rate(self) -> RequestRate:
         """The request rate of all connections."""
+
+    @property
+    def rounds(self) -> Rounds:
+        """Those in which connections take turns."""
 
     @property
     def stopping(self) -> bool:
@@ -255,12 +263,14 @@ class HttpConnection:
         """The next request; None: the client has closed, or sends nothing."""
         limits = self._limits
         self._enter(Phase.HEAD)
-        begun = bool(self._protocol.trailing_data[0])
+        begun, has_received = bool(self._protocol.trailing_data[0]), False
         wait = limits.request_seconds_max if begun or self._is_first else limits.idle_seconds_max
         deadline = self.since + wait
         while True:
             event = self._protocol.next_event()
             if isinstance(event, h11.Request):
+                if not has_received:  # it came with the one before
+                    await self._take_turn()
                 return event
             if event is not h11.NEED_DATA:
                 return None
@@ -269,6 +279,7 @@ class HttpConnection:
                 if begun:
                     raise RequestRefused(408, _too_slow("head", limits.request_seconds_max))
                 return None
+            has_received = True
             if data and not begun:
                 begun = True
                 deadline = trio.current_time() + limits.request_seconds_max
@@ -328,9 +339,18 @@ class HttpConnection:
             await trio.lowlevel.checkpoint()
 
     async def _receive_some(self, size: int, deadline: float) -> bytes | None:
-        with trio.CancelScope(deadline=deadline):
-            return bytes(await self._stream.receive_some(size))
-        return None
+        with trio.CancelScope(deadline=deadline) as scope:
+            data = bytes(await self._stream.receive_some(size))
+        if scope.cancelled_caught:
+            return None
+        await self._take_turn()
+        return data
+
+    async def _take_turn(self) -> None:
+        """What follows is done when few other connections do something in the same round: a
+        thousand of them may get bytes together, and messages that arrive wait for the round."""
+        async with self._shared.rounds:
+            pass
 
     def _hold(self, size: int) -> None:
         if not self._shared.budget.take_for_request(size):
@@ -438,6 +458,7 @@ class HttpConnection:
             raise PeerTooSlow("it did not take its answer within webServiceAnswerTimeoutSeconds")
         self._answer_seconds_left -= trio.current_time() - self.since
         self._enter(Phase.HANDLER)
+        await self._take_turn()
 
 
 def _tls_extension(certificate: bytes) -> Message:

@@ -18,6 +18,7 @@ import trio
 
 from runtime.accepting import TurnedAway, accept_connections
 from runtime.open_files import not_admitted_max
+from runtime.rounds import Rounds
 from web.budgets import ByteBudget, RequestRate
 from web.connection import HttpConnection, Link, Phase, link_of
 
@@ -32,6 +33,9 @@ log = structlog.get_logger()
 
 GRACEFUL_SECONDS: Final = 1.0
 ACCEPTED_PER_TURN: Final = 8
+HANDLED_PER_ROUND: Final = 8
+"""So many connections do something in a round of the event loop. A piece of a body takes a tenth of
+a millisecond, a small request some tenths."""
 TURNED_AWAY_MAX: Final = 8
 """Refused connections kept open at a time until their clients have read the reason."""
 SLOW_SECONDS: Final = 2.0
@@ -70,6 +74,7 @@ class HttpServer:
         self.limits = limits
         self.budget = ByteBudget(limits.buffered_bytes_max)
         self.rate = RequestRate(limits.requests_per_second_max, trio.current_time())
+        self.rounds = Rounds(HANDLED_PER_ROUND)
         self.stopping = False
         self._connections: dict[HttpConnection, None] = {}
         self._idle: OrderedDict[HttpConnection, None] = OrderedDict()

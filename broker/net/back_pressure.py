@@ -60,6 +60,7 @@ class BackPressure:
             self.publishes.too_many
             or self._requests > limits.pending_requests_max
             or self.outbox.pending_bytes > limits.output_pause_reading_bytes
+            or self.outbox.is_too_full_to_read
             or self._held_by is not None
         )
 
@@ -69,6 +70,7 @@ class BackPressure:
             self.publishes.few
             and self._requests <= limits.pending_requests_max // 2
             and self.outbox.pending_bytes <= limits.output_pause_reading_bytes // 2
+            and not self.outbox.is_too_full_to_read
             and self._held_by is None
         )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 import structlog
 import trio
 
+from broker.net.output_budget import OutputBudget
 from broker.net.publish_budget import PublishBudget
 from broker.slices import in_slices
 from runtime.held_bytes import HeldBytes
@@ -44,6 +45,7 @@ class Connections:
         self.clock = clock
         self.turns = turns
         self.publish_budget = PublishBudget(limits.broker_publish_bytes_max)
+        self.outputs = OutputBudget(limits, clock)
         self.unfinished_frames = HeldBytes(limits.unfinished_frames_bytes_max)
         self.open: set[OpenConnection] = set()
 

@@ -35,6 +35,9 @@ class NetLimits:
     """Above it the connection is not read, because its answers would only pile up."""
     output_hard_limit_bytes: int = 256 * 1024 * 1024
     """Above it the connection is closed: the peer sends requests and does not read the answers."""
+    outputs_bytes_max: int = 512 * 1024 * 1024
+    """Output of all connections that their peers have not taken; above it some are closed. The
+    bounds above become smaller from half of it on (`broker.net.output_budget`)."""
     output_stall_seconds_max: float = 120.0
     """A peer that has output waiting and takes no byte for this long is closed."""
     pending_requests_max: int = 1000

@@ -8,7 +8,7 @@ about 1 KB per buffer and `sendmsg` of separate buffers above.
 
 Invariants: bytes leave in the order in which they were put; `pending_bytes` is the sum of the
 buffers that the kernel has not yet taken; while the kernel takes no more (`_stalled`), only the
-writer task sends.
+writer task sends, and the bytes count in the budget of all connections.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from runtime.rounds import heavy_rounds
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from broker.net.limits import NetLimits
+    from broker.net.output_budget import OutputBudget
     from broker.turn import Turns
     from runtime.transport import Transport
 
@@ -51,11 +51,11 @@ class Outbox:
     """Pending output of one connection."""
 
     __slots__ = (
+        "_budget",
         "_buffers",
         "_closed",
         "_drained",
         "_failed",
-        "_limits",
         "_marked",
         "_on_writable",
         "_sent_bytes_total",
@@ -64,6 +64,9 @@ class Outbox:
         "_transport",
         "_turns",
         "_wake",
+        "held_bytes",
+        "held_since",
+        "moved_at",
         "pending_bytes",
         "writable",
     )
@@ -72,14 +75,15 @@ class Outbox:
         self,
         transport: Transport,
         turns: Turns,
-        limits: NetLimits,
+        budget: OutputBudget,
         on_writable: Callable[[], None],
         start_writer: Callable[[], None] = _nothing,
     ) -> None:
-        """`start_writer` is called once, when the writer task (`run`) is first needed."""
+        """`budget`: of all connections of the broker, with their bounds. `start_writer` is called
+        once, when the writer task (`run`) is first needed."""
         self._transport = transport
         self._turns = turns
-        self._limits = limits
+        self._budget = budget
         self._on_writable = on_writable
         self._start_writer = start_writer
         self._buffers: deque[Buffer] = deque()
@@ -92,6 +96,22 @@ class Outbox:
         self._sent_bytes_total = 0
         self.pending_bytes = 0
         self.writable = True
+        self.held_bytes = 0
+        """Those that count in the budget (Holder)."""
+        self.held_since = 0.0
+        """When the kernel began to take no more (Holder)."""
+        self.moved_at = 0.0
+        """When it last took some (Holder)."""
+
+    @property
+    def reading_paused(self) -> bool:
+        """See Holder. That its peer is not read is no excuse for one that does not read."""
+        return False
+
+    @property
+    def is_too_full_to_read(self) -> bool:
+        """Whether answers to further requests would only pile up. `on_writable` follows."""
+        return not self.writable and self.pending_bytes > self._budget.pause_reading_bytes
 
     @property
     def sent_bytes_total(self) -> int:
@@ -121,7 +141,7 @@ class Outbox:
         if not self._marked:
             self._marked = True
             self._turns.has_output(self)
-        if self.pending_bytes > self._limits.output_high_water_bytes:
+        if self.pending_bytes > self._budget.high_water_bytes:
             self._pass_high_water()
 
     def put_many(self, buffers: Iterable[Buffer], size_bytes: int) -> None:
@@ -133,15 +153,16 @@ class Outbox:
         if not self._marked:
             self._marked = True
             self._turns.has_output(self)
-        if self.pending_bytes > self._limits.output_high_water_bytes:
+        if self.pending_bytes > self._budget.high_water_bytes:
             self._pass_high_water()
 
     def _pass_high_water(self) -> None:
         self.writable = False
-        if self.pending_bytes > self._limits.output_hard_limit_bytes:
+        hard_limit_bytes = self._budget.hard_limit_bytes
+        if self.pending_bytes > hard_limit_bytes:
             self.fail(
                 f"the peer does not read: {self.pending_bytes} bytes are waiting for it,"
-                f" the bound is {self._limits.output_hard_limit_bytes}"
+                f" the bound is {hard_limit_bytes}"
             )
 
     def finish(self, reason: str) -> None:
@@ -157,6 +178,7 @@ class Outbox:
         self._failed = self._failed or reason
         self._buffers.clear()
         self.pending_bytes = 0
+        self._count()
         self._wake.set()
         self._report_drained()
         # There is nothing more to report, so the reference to the owner, which holds this object,
@@ -168,6 +190,8 @@ class Outbox:
         """Send as much as the kernel takes now. The writer task sends the rest."""
         self._marked = False
         if self._stalled or self._failed:
+            if self._stalled:
+                self._count()
             return
         try:
             self._send_inline()
@@ -177,8 +201,22 @@ class Outbox:
         if self._buffers:
             self._stalled = True
             self._wake.set()
+            self.held_since = self.moved_at = self._budget.now()
+            self._count()
             start, self._start_writer = self._start_writer, _nothing
             start()
+
+    def _count(self) -> None:
+        """Tell the budget what waits. It may give this connection up, or others."""
+        if self.held_bytes != self.pending_bytes:
+            self._budget.holds(self, self.pending_bytes)
+
+    def give_up(self, held_bytes: int, held_seconds: float) -> None:
+        """Close the connection (Holder)."""
+        self.fail(
+            f"{held_bytes} bytes have waited for the peer for {held_seconds:.1f} s, and the output"
+            " of all connections has reached its bound"
+        )
 
     def _send_inline(self) -> None:
         budget_bytes = SEND_BYTES_MAX
@@ -225,7 +263,7 @@ class Outbox:
                 break
             count -= size
             buffers.popleft()
-        if not self.writable and self.pending_bytes <= self._limits.output_low_water_bytes:
+        if not self.writable and self.pending_bytes <= self._budget.low_water_bytes:
             self.writable = True
             self._on_writable()
 
@@ -244,6 +282,8 @@ class Outbox:
                     taken = await self._transport.send(batch)
                     if not self._failed:
                         self._took(taken)
+                        self.moved_at = self._budget.now()
+                        self._count()
             except trio.BrokenResourceError as error:
                 self.fail(f"sending failed: {error}")
             self._stalled = False

@@ -86,9 +86,9 @@ class Session(BackPressure, Generic[P, C]):
 
     def __init__(self, connections: Connections, commands: Commands, transport: Transport) -> None:
         self.connections = connections
-        limits = connections.limits
+        outputs, limits = connections.outputs, connections.limits
         super().__init__(
-            Outbox(transport, connections.turns, limits, self._outbox_drained, self._start_writer),
+            Outbox(transport, connections.turns, outputs, self._outbox_drained, self._start_writer),
             PendingPublishes(connections.publish_budget, limits),
             limits,
         )

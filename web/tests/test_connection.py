@@ -13,7 +13,7 @@ from web.body import read_body
 from web.connection import Link
 from web.errors import RequestRefused
 from web.limits import HttpLimits
-from web.server import HttpServer
+from web.server import HANDLED_PER_ROUND, HttpServer
 
 LIMITS = HttpLimits(
     connections_max=2,
@@ -336,3 +336,56 @@ async def test_a_rate_of_requests_is_kept_when_asked_for(autojump_clock):
         await client.send(GET)
         assert (await client.answer())[0] == 200
         nursery.cancel_scope.cancel()
+
+
+class Rounds(trio.abc.Instrument):
+    """Counts what happens between two looks at what has arrived."""
+
+    def __init__(self):
+        self.now = 0
+        self.most = 0
+
+    def before_io_wait(self, timeout):
+        self.most = max(self.most, self.now)
+        self.now = 0
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [GET],
+        [b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n", b"ab", b"cd"],
+        [GET * 3],
+    ],
+    ids=["requests", "bodies", "pipelined"],
+)
+async def test_of_many_requests_that_come_together_few_are_handled_in_a_round(pieces):
+    rounds, count, answered = Rounds(), 100, 0
+
+    async def application(scope, receive, send):
+        nonlocal answered
+        more = True
+        while more:
+            rounds.now += 1
+            more = (await receive())["more_body"]
+        answered += 1
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"ok"})
+        rounds.now += 1
+
+    server = HttpServer(application, replace(LIMITS, connections_max=count))
+    trio.lowlevel.add_instrument(rounds)
+    async with trio.open_nursery() as nursery:
+        clients = [Client(nursery, server) for _ in range(count)]
+        for piece in pieces:
+            await wait_all_tasks_blocked()
+            async with trio.open_nursery() as together:
+                for client in clients:
+                    together.start_soon(client.send, piece)
+        await wait_all_tasks_blocked()
+        trio.lowlevel.remove_instrument(rounds)
+        for client in clients:
+            assert (await client.answer())[0] == 200
+        nursery.cancel_scope.cancel()
+    assert answered == count * sum(piece.count(b"HTTP") for piece in pieces)
+    assert 1 < rounds.most <= 4 * HANDLED_PER_ROUND

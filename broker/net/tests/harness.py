@@ -26,6 +26,7 @@ from broker.managed_ledger.config import ManagedLedgerConfig
 from broker.managed_ledger.factory import ManagedLedgerFactory
 from broker.namespaces.namespaces import Namespaces
 from broker.net.listener import BrokerListener
+from broker.net.output_budget import OutputBudget
 from broker.ownership import SoleBroker
 from broker.schemas.registry import SchemaRegistry
 from broker.service import BrokerService
@@ -173,6 +174,14 @@ class Harness:
         return self.service.topics[TopicName.parse(name).full]
 
 
+def use_limits(shared, limits):
+    """Others than those of the configuration."""
+    shared.limits = replace(shared.limits, **limits)
+    shared.outputs = OutputBudget(shared.limits, shared.clock)
+    shared.publish_budget.bytes_max = shared.limits.broker_publish_bytes_max
+    shared.unfinished_frames.bytes_max = shared.limits.unfinished_frames_bytes_max
+
+
 @asynccontextmanager
 async def running(limits=None, clock=None, tls=None, authentication=None, **settings):
     """A broker with these settings; `limits` replaces fields of NetLimits, `tls` is a TlsPort. With
@@ -204,10 +213,7 @@ async def running(limits=None, clock=None, tls=None, authentication=None, **sett
             clock=clock,
         )
         if limits:
-            shared = service.connections
-            shared.limits = replace(shared.limits, **limits)
-            shared.publish_budget.bytes_max = shared.limits.broker_publish_bytes_max
-            shared.unfinished_frames.bytes_max = shared.limits.unfinished_frames_bytes_max
+            use_limits(service.connections, limits)
         authenticating = (
             None
             if authentication is None

@@ -15,7 +15,9 @@ from broker.net.outbox import (
     YIELDING_SEND_BYTES_MAX,
     Outbox,
 )
+from broker.net.output_budget import OutputBudget
 from broker.turn import Turns
+from runtime.clock import SystemClock
 from runtime.rounds import heavy_rounds
 
 
@@ -50,9 +52,13 @@ class FakeTransport:
         self.closed = True
 
 
+def budget_of(limits=None):
+    return OutputBudget(limits or NetLimits(), SystemClock())
+
+
 def outbox_of(transport, limits=None, on_writable=lambda: None):
     turns = Turns()
-    return turns, Outbox(transport, turns, limits or NetLimits(), on_writable)
+    return turns, Outbox(transport, turns, budget_of(limits), on_writable)
 
 
 def test_one_call_carries_everything_of_a_turn():
@@ -93,7 +99,7 @@ async def test_a_step_sends_a_slice_however_much_waits(sizes):
         outbox = Outbox(
             transport,
             turns,
-            NetLimits(),
+            budget_of(),
             lambda: None,
             lambda: nursery.start_soon(outbox.run),
         )
@@ -125,7 +131,11 @@ async def test_while_messages_are_published_the_writer_sends_short_slices():
     turns = Turns()
     async with trio.open_nursery() as nursery:
         outbox = Outbox(
-            transport, turns, NetLimits(), lambda: None, lambda: nursery.start_soon(outbox.run)
+            transport,
+            turns,
+            budget_of(),
+            lambda: None,
+            lambda: nursery.start_soon(outbox.run),
         )
         outbox.put(bytes(4 * YIELDING_SEND_BYTES_MAX))
         heavy_rounds().published()
@@ -167,7 +177,11 @@ def test_a_writer_is_started_once_and_only_when_the_kernel_does_not_take_everyth
     started = []
     turns = Turns()
     outbox = Outbox(
-        transport, turns, NetLimits(), lambda: None, lambda: started.append(outbox.pending_bytes)
+        transport,
+        turns,
+        budget_of(),
+        lambda: None,
+        lambda: started.append(outbox.pending_bytes),
     )
     outbox.put(b"0123456789")
     turns.flush()
@@ -231,7 +245,7 @@ def test_an_outbox_that_fails_in_an_unforeseen_way_ends_alone():
 
     turns = Turns()
     transports = [FakeTransport(), Broken(), FakeTransport()]
-    outboxes = [Outbox(each, turns, NetLimits(), lambda: None) for each in transports]
+    outboxes = [Outbox(each, turns, budget_of(), lambda: None) for each in transports]
     turns.begin_turn()
     for outbox in outboxes:
         outbox.put(b"receipt")
