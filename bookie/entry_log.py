@@ -153,7 +153,7 @@ class EntryLogs:
         summary = self._active_summary
         assert summary is not None
         assert self._active is not None
-        self._active.write_parts_at(summary.size, buffers)
+        self._write(self._active, summary.size, buffers)
         summary.size += size
         self._end = fmt.location_of(summary.log_id, summary.size)
         into = summary.bytes_by_ledger
@@ -329,13 +329,22 @@ class EntryLogs:
         self._active_summary.size = fmt.HEADER_SIZE
         return self._active_summary
 
+    def _write(self, file: DiskFile, end: int, parts: list[bytes]) -> None:
+        """Write at the end of the active log. Raises: DiskFull: its size is as before, because what
+        fitted would be taken for damage after the map."""
+        try:
+            file.write_parts_at(end, parts)
+        except DiskFull:
+            file.truncate(end)
+            raise
+
     def _seal(self) -> None:
         """Append the map, make it durable, then let the header point to it."""
         summary, file = self._active_summary, self._active
         assert summary is not None
         assert file is not None
         ledgers_map = fmt.encode_ledgers_map(summary.bytes_by_ledger)
-        file.write_at(summary.size, ledgers_map)
+        self._write(file, summary.size, [ledgers_map])
         file.sync()
         count = len(summary.bytes_by_ledger)
         offset = summary.size if ledgers_map else 0

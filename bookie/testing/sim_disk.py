@@ -131,6 +131,9 @@ class SimFile:
             off = self._disk.power.spend()
             growth = offset + len(data) - len(self._inode.visible)
             if growth > 0 and not off:
+                missing = self._disk.missing_bytes(growth)
+                if missing:  # what fits is written
+                    self._inode.write(offset, bytes(data[: max(0, len(data) - missing)]))
                 self._disk.take_space(growth, self.path)
             self._inode.write(offset, bytes(data))
             if off:
@@ -272,12 +275,18 @@ class SimDisk:
         self.power = power or Power()
         self.free_bytes: int | None = None
         """None: never full."""
+        self.said_free_bytes: int | None = None
+        """What it says is free, if that is taken before it is used. None: the truth."""
         self.total_bytes = 1 << 40
         self.sync_fails = False
         self.submissions: Callable[[], Submissions] | None = None
         self._names: dict[str, _Inode] = {}
         self._durable_names: dict[str, _Inode] = {}
         self._pending: dict[str, list[tuple[str, str | None, _Inode | None]]] = {}
+
+    def missing_bytes(self, size: int) -> int:
+        """How many of so many bytes there is no room for."""
+        return 0 if self.free_bytes is None else max(0, size - self.free_bytes)
 
     def take_space(self, size: int, path: str) -> None:
         """Fail like a full disk when there is no room."""
@@ -346,7 +355,7 @@ class SimDisk:
     def free_and_total_bytes(self, path: str) -> tuple[int, int]:
         """As set."""
         free = self.total_bytes if self.free_bytes is None else self.free_bytes
-        return free, self.total_bytes
+        return free if self.said_free_bytes is None else self.said_free_bytes, self.total_bytes
 
     def restart(self, rng: random.Random, power: Power | None = None) -> SimDisk:
         """The disk that a machine finds after the power loss."""

@@ -221,3 +221,26 @@ async def test_a_damaged_header_of_a_log_costs_no_entry(machine):
             await bookie.delete_ledger(ledger_id)
         await bookie.collect_garbage(major=True)
         await check(bookie, 1)
+
+
+async def test_a_log_is_not_damaged_by_an_append_that_found_no_space(machine):
+    """A bookie is often stopped in that state, and its log sealed."""
+    async with machine.running(logSizeLimit=1 << 20) as bookie:
+        await fill(bookie, ledgers=1)
+        sink = RecordingSink()
+        for entry_id in range(60):
+            bookie.add_entry(1, entry_id, entry(1, entry_id, PAYLOAD), KEY, 0, sink)
+        await sink.wait_for(60)
+        machine.disk.free_bytes = 50_000
+        machine.disk.said_free_bytes = 1 << 30
+        await bookie.checkpoint()
+        assert not bookie.is_writable()
+        machine.disk.free_bytes = machine.disk.said_free_bytes = 2000  # enough for the map only
+    machine.disk.free_bytes = machine.disk.said_free_bytes = None
+    async with machine.running() as bookie:
+        for ledger_id in (0, 1):
+            await check(bookie, ledger_id)
+            await bookie.delete_ledger(ledger_id)
+        await bookie.collect_garbage()
+        assert machine.disk.paths(".aside") == []
+        assert machine.disk.paths(".log") == ["/l/current/2.log"]  # the active one
