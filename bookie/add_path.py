@@ -344,8 +344,9 @@ class AddPath:
         self._wake(self._group_done, done)
 
     def journal_room_changed_soon(self) -> None:
-        """Called by a journal thread."""
-        self._token.run_sync_soon(self._journal_room_changed)
+        """Called by a journal thread. In the order of its answers: what a full journal refuses is
+        answered when the bookie knows that it is full."""
+        self._wake(self._journal_room_changed)
 
     def _journal_room_changed(self) -> None:
         self.journal_room_changed()

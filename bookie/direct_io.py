@@ -85,10 +85,13 @@ def _aligned_address(parts: Sequence[Part]) -> int:
 class DirectWriter:
     """One open file and its write buffer. For one thread at a time."""
 
-    __slots__ = ("_address", "_descriptor", "_staging")
+    __slots__ = ("_address", "_descriptor", "_known", "_known_address", "_staging")
 
     def __init__(self, descriptor: int, staging: memoryview) -> None:
         self._descriptor = descriptor
+        self._known: Part = b""
+        """The last part that was written from where it is."""
+        self._known_address = 0
         self._staging = staging
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(staging))
 
@@ -118,8 +121,11 @@ class DirectWriter:
         """Copy the parts, `size` bytes together, to where a write can take them, unless they are
         there. Returns that address, which is aligned; 0: there is no room for so many. What is
         there must stay until it is written."""
+        if len(parts) == 1 and parts[0] is self._known:
+            return self._known_address
         address = _aligned_address(parts)
         if address:
+            self._known, self._known_address = parts[0], address
             return address
         if size > len(self._staging):
             return 0
@@ -136,6 +142,8 @@ class DirectWriter:
             os.close(self._descriptor)
             self._descriptor = -1
             self._staging = memoryview(b"")
+            self._known = b""
+            self._known_address = 0
 
     def _stage(self, parts: Sequence[Part]) -> None:
         staging = self._staging

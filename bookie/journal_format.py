@@ -211,19 +211,29 @@ GROUP_EXTRA_BYTES: Final = 8 + TRAILER_SIZE
 """What a group has beside its records and the fill before its trailer."""
 
 
-def group_end(
-    size: int, start: int, sequence: int, alignment: int, flags: int, checksum: int
-) -> bytes:
-    """What follows the records of a group at `start`, which have `size` bytes with their lengths:
-    padding with the trailer, so that `start` + both is a multiple of `alignment`.
+def put_group_end(
+    into: bytearray | memoryview,
+    size: int,
+    start: int,
+    sequence: int,
+    alignment: int,
+    flags: int,
+    checksum: int,
+) -> int:
+    """Put what follows the records of a group at `start`, which have `size` bytes with their
+    lengths, after them: padding with the trailer, so that `start` + all of it is a multiple of
+    `alignment`. Returns where it ends; there must be room for GROUP_EXTRA_BYTES and one alignment.
 
     `checksum`: `group_checksum` of the records.
     """
-    fill = -(start + size + 8 + TRAILER_SIZE) % alignment
-    head = _PADDING_HEAD.pack(_PADDING, fill + TRAILER_SIZE)
-    trailer = _TRAILER.pack(_TRAILER_MAGIC, flags, start, sequence, 0)[:-4]
-    end = b"".join((head, bytes(fill), trailer))
-    return end + _CRC.pack(crc32c.crc32c(end, checksum))
+    fill = -(start + size + GROUP_EXTRA_BYTES) % alignment
+    trailer_at = size + 8 + fill
+    end = trailer_at + TRAILER_SIZE
+    _PADDING_HEAD.pack_into(into, size, _PADDING, fill + TRAILER_SIZE)
+    into[size + 8 : trailer_at] = bytes(fill)
+    _TRAILER.pack_into(into, trailer_at, _TRAILER_MAGIC, flags, start, sequence, 0)
+    _CRC.pack_into(into, end - _CRC.size, crc32c.crc32c(into[size : end - _CRC.size], checksum))
+    return end
 
 
 def group_checksum(records: bytes | memoryview, salt: int) -> int:

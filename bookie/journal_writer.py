@@ -92,12 +92,14 @@ class JournalWriter:
         "_file",
         "_journal_id",
         "_newest",
+        "_part",
         "_position",
         "_preallocate_size",
         "_preallocated",
         "_previous",
         "_reserved_mb",
         "_salt",
+        "_salt_checksum",
         "_sequence",
         "_size_max",
         "_submitted",
@@ -140,6 +142,9 @@ class JournalWriter:
         """Names a file that exists."""
         self._buffer = memoryview(b"")
         """Where groups are put together. What is submitted stays in it until it is durable."""
+        self._part = self._buffer
+        """What was submitted last: groups of one size are all the same piece of memory, whose
+        address has to be found once."""
         self._previous: tuple[int, int] | None = None
         """Salt and end of the file before, if this run wrote it."""
         self._file: DiskFile | None = None
@@ -218,7 +223,9 @@ class JournalWriter:
         assert file is not None
         size = self._put_group(bodies, size_bytes_max)
         written = size + self._put_zeros(size)
-        if not to.submit(file, self._position, [self._buffer[:written]], written):
+        if len(self._part) != written:
+            self._part = self._buffer[:written]
+        if not to.submit(file, self._position, [self._part], written):
             return False
         self._zeroed = max(self._zeroed, self._position + written)
         self._submitted = size
@@ -271,14 +278,17 @@ class JournalWriter:
         wanted = size_bytes_max + self._alignment + _BESIDE_RECORDS_BYTES
         if not wanted <= len(self._buffer) <= max(wanted, _BUFFER_KEPT_BYTES):
             self._buffer = aligned_memory(max(wanted, STAGING_BYTES))
-        checksum = journal_format.group_checksum(b"", self._salt)
-        size, checksum = put_records(bodies, self._buffer, 0, checksum)
-        last = journal_format.group_end(
-            size, self._position, self._sequence, self._alignment, flags, checksum
+            self._part = self._buffer[:0]
+        size, checksum = put_records(bodies, self._buffer, 0, self._salt_checksum)
+        return journal_format.put_group_end(
+            self._buffer,
+            size,
+            self._position,
+            self._sequence,
+            self._alignment,
+            flags,
+            checksum,
         )
-        end = size + len(last)
-        self._buffer[size:end] = last
-        return end
 
     def _put_zeros(self, size: int) -> int:
         """Put zeros behind the group in the buffer, if it is one that brings some. Returns how many
@@ -312,6 +322,7 @@ class JournalWriter:
             return self._file
         path = journal_path(self._directory, self._journal_id)
         self._salt = int.from_bytes(os.urandom(8), "big")
+        self._salt_checksum = journal_format.group_checksum(b"", self._salt)
         first = -(-journal_format.HEADER_SIZE // self._alignment) * self._alignment
         # BookKeeper reads records from byte 512 on, so the first group starts there; its padding
         # reaches the alignment.

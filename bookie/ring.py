@@ -68,22 +68,23 @@ def open_ring() -> Ring | None:
     parameters = ctypes.create_string_buffer(_PARAMETERS.size)
     _NUMBER.pack_into(parameters, 8, _COOPERATIVE)
     address = ctypes.addressof(parameters)
-    # A call that keeps the interpreter: nothing waits in a submission.
-    submit = _system_call(ctypes.PyDLL)
-    descriptor = submit(_SETUP, _ENTRIES, address, 0, 0, 0, 0)
+    descriptor = _system_call(ctypes.CDLL)(_SETUP, _ENTRIES, ctypes.c_void_p(address))
     if descriptor < 0:
         return None
     try:
-        return Ring(descriptor, submit, _system_call(ctypes.CDLL), parameters.raw)
+        # A call that keeps the interpreter: nothing waits in a submission.
+        submit, wait = _system_call(ctypes.PyDLL), _system_call(ctypes.CDLL)
+        return Ring(descriptor, submit, wait, parameters.raw)
     except OSError:
         os.close(descriptor)
         return None
 
 
 def _system_call(library: Callable[[None], ctypes.CDLL]) -> _Call:
+    # Without declared types a small number is passed as an int, which is what io_uring_enter takes.
+    # To convert seven of them by their declarations took more than the rest of a submission.
     call = library(None)["syscall"]
     call.restype = ctypes.c_long
-    call.argtypes = (ctypes.c_long,) * 7
     return call
 
 

@@ -6,8 +6,8 @@
 * Large blocks. glibc maps blocks of more than 128 KB, and later of more than the largest that was
   freed, from the kernel; and it returns what is free at the end of an arena if that is more than
   twice as much. So pages of what a megabyte was read into went back to the kernel and came again,
-  filled with zeros: 320 page faults for each MB of a backlog, a third of the CPU that it took. As
-  if a block of 2 MB had been freed already there are 6.
+  filled with zeros: in some processes 320 page faults for each MB of a backlog, a third of the CPU
+  that it took. As if a block of 2 MB had been freed already there are 8 at most.
 * Pages. Free blocks between used ones stay resident. They are returned to the kernel after the
   process has grown, by a thread, since the event loop may wait for an arena meanwhile: about 1 ms
   for 10 MB that are free. So it is not done after a growth by much more than that, which is most

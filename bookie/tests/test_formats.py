@@ -28,8 +28,9 @@ def journal_of(groups, alignment=512, flags=fmt.FLAG_PREVIOUS_SYNCED):
         start = len(data)
         written = b"".join(fmt.pack_length(len(record)) + record for record in group)
         checksum = fmt.group_checksum(written, SALT)
-        data += written
-        data += fmt.group_end(len(written), start, sequence, alignment, flags, checksum)
+        group = bytearray(written).ljust(len(written) + fmt.GROUP_EXTRA_BYTES + alignment, b"x")
+        end = fmt.put_group_end(group, len(written), start, sequence, alignment, flags, checksum)
+        data += group[:end]
         assert len(data) % alignment == 0
     return data, starts
 
