@@ -8,12 +8,11 @@ message itself. So here the loop waits in the readers' set, which contains the s
 found there is called at once, and the wait goes on.
 
 Trio has a turn when its own set is readable, when the time for which it wanted to wait has passed,
-or when a call has made a task runnable. While it never waits, the readers are looked at before
-each turn, with one system call for both sets.
+or when a call has made a task runnable or a deadline earlier. While it never waits, the readers are
+looked at before each turn, with one system call for both sets.
 
 What is called runs in the thread of the loop, outside of all tasks: it can start tasks, set events
-and ask for the time, but there is no current task. It must not set an earlier deadline, because the
-wait would not end for it; no reader does.
+and ask for the time, but there is no current task.
 
 Trio has no public way to replace its wait. This module uses the attributes of trio's loop that the
 protocols below name. Where one of them is missing, with another version, another operating system
@@ -57,9 +56,15 @@ class _Waiting(Protocol):
         """Wait. Without events only after the whole time."""
 
 
+class _Deadlines(Protocol):
+    def next_deadline(self) -> float: ...
+
+
 class _Loop(Protocol):
     """A running loop of trio."""
 
+    deadlines: Any
+    """`_Deadlines`."""
     io_manager: Any
     """A `_Waiting`."""
     runq: deque[trio.lowlevel.Task]
@@ -119,6 +124,8 @@ class LoopWait:
         task = self._task
         if task is None:
             return self._replaced.get_events(timeout)
+        deadlines: _Deadlines = self._loop.deadlines
+        due = deadlines.next_deadline()
         end = time.monotonic() + timeout
         left = timeout
         is_trios = False
@@ -130,7 +137,7 @@ class LoopWait:
                 trio.lowlevel.reschedule(task)
                 break
             left = end - time.monotonic()
-            if not is_trios and (left <= 0 or self._runnable):
+            if not is_trios and (left <= 0 or self._runnable or deadlines.next_deadline() < due):
                 return []
         return self._replaced.get_events(0)
 
@@ -144,6 +151,7 @@ def wait_of_loop(served: Served) -> LoopWait | None:
         loop = GLOBAL_RUN_CONTEXT.runner
         if loop.is_guest or not isinstance(loop.io_manager, EpollIOManager):
             return None
+        loop.deadlines.next_deadline()
         return LoopWait(loop, served)
     except (ImportError, AttributeError):
         return None

@@ -118,6 +118,19 @@ async def test_deadlines_threads_and_other_sockets_do_not_wait_for_busy_readers(
             assert values
 
 
+async def test_a_deadline_that_a_call_makes_earlier_is_kept(way):
+    async with running() as (readers, _):
+        with trio.CancelScope() as scope:
+
+            def call():
+                scope.deadline = trio.current_time()
+
+            with counter(readers, call) as (descriptor, _):
+                os.eventfd_write(descriptor, 1)
+                await trio.sleep(HOUR_SECONDS)
+        assert scope.cancelled_caught
+
+
 async def test_deadlines_and_threads_do_not_wait_for_readers_without_work(way):
     async with running():
         await trio.sleep(0.01)
