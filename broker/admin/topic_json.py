@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from broker.managed_ledger.ledger import ManagedLedger
+    from broker.managed_ledger.ledger_table import LedgerRow
     from broker.managed_ledger.statistics import (
         CursorStatistics,
-        LedgerStatistics,
         ManagedLedgerStatistics,
     )
     from broker.subscription.api import Subscription
@@ -389,7 +389,7 @@ def _cursor_info(cursor: CursorStatistics) -> Json:
 class LedgerSizes:
     """Bytes after positions of one topic, by binary search."""
 
-    def __init__(self, rows: Sequence[LedgerStatistics]) -> None:
+    def __init__(self, rows: Sequence[LedgerRow]) -> None:
         self._rows = rows
         self._ids = [row.ledger_id for row in self._rows]
         sizes = [0, *accumulate(row.size_bytes for row in reversed(self._rows))]

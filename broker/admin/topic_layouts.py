@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker.managed_ledger.statistics import LedgerStatistics, ManagedLedgerStatistics
+    from broker.managed_ledger.ledger_table import LedgerRow
+    from broker.managed_ledger.statistics import ManagedLedgerStatistics
     from protocol.bookkeeper.ledger_metadata import LedgerMetadata
 
 Json = dict[str, Any]
@@ -46,7 +47,7 @@ def topic_layouts(
     }
 
 
-def _ledger(row: LedgerStatistics, metadata: LedgerMetadata, addresses: Mapping[str, str]) -> Json:
+def _ledger(row: LedgerRow, metadata: LedgerMetadata, addresses: Mapping[str, str]) -> Json:
     return {
         "ledgerId": row.ledger_id,
         "state": metadata.state.name,

@@ -42,6 +42,11 @@ class LedgerRow:
         self.timestamp_ms = timestamp_ms
         self.offload_context = offload_context
 
+    @property
+    def is_offloaded(self) -> bool:
+        """Whether its entries are in long-term storage."""
+        return bool(self.offload_context)
+
     def copy(self) -> LedgerRow:
         """A copy that does not change with this row."""
         return LedgerRow(
@@ -69,6 +74,12 @@ class LedgerTable:
     def rows(self) -> list[LedgerRow]:
         """The ledgers in order; the last one is being written."""
         return self._rows
+
+    def snapshot(self) -> tuple[LedgerRow, ...]:
+        """The rows as they are now. Those of closed ledgers do not change, and a topic may have ten
+        thousand: only the last one is a copy."""
+        rows = self._rows
+        return (*rows[:-1], rows[-1].copy()) if rows else ()
 
     @property
     def tail(self) -> LedgerRow:

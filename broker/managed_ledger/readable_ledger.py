@@ -15,11 +15,7 @@ from broker.managed_ledger.backlog_reader import BacklogReader
 from broker.managed_ledger.entry_cache import TopicCache
 from broker.managed_ledger.kept_readers import KeptReaders
 from broker.managed_ledger.publish_time_search import newest_before
-from broker.managed_ledger.statistics import (
-    CursorStatistics,
-    LedgerStatistics,
-    ManagedLedgerStatistics,
-)
+from broker.managed_ledger.statistics import CursorStatistics, ManagedLedgerStatistics
 from protocol.position import position_text
 
 if TYPE_CHECKING:
@@ -229,16 +225,7 @@ class ReadableLedger:
         return ManagedLedgerStatistics(
             name=self.name,
             state=state.value,
-            ledgers=tuple(
-                LedgerStatistics(
-                    ledger_id=row.ledger_id,
-                    entries=row.entries,
-                    size_bytes=row.size_bytes,
-                    timestamp_ms=row.timestamp_ms,
-                    is_offloaded=bool(row.offload_context),
-                )
-                for row in table.rows
-            ),
+            ledgers=table.snapshot(),
             entries=table.entries,
             size_bytes=table.size_bytes,
             entries_added=added[0],

@@ -8,19 +8,8 @@ from typing import TYPE_CHECKING, final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from broker.managed_ledger.ledger_table import LedgerRow
     from protocol.position import Position
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerStatistics:
-    """One ledger. Entries and size of the newest one are those confirmed so far."""
-
-    ledger_id: int
-    entries: int
-    size_bytes: int
-    timestamp_ms: int
-    is_offloaded: bool
 
 
 @final
@@ -49,7 +38,8 @@ class ManagedLedgerStatistics:
 
     name: str
     state: str
-    ledgers: tuple[LedgerStatistics, ...]
+    ledgers: tuple[LedgerRow, ...]
+    """Not to be changed. That of the newest ledger has what was confirmed so far."""
     entries: int
     size_bytes: int
     entries_added: int

@@ -25,7 +25,7 @@ from broker.admin.streaming import (
     slices,
 )
 from broker.admin.topic_json import RANGES_IN_ROW_MAX, LedgerSizes
-from broker.managed_ledger.statistics import LedgerStatistics
+from broker.managed_ledger.ledger_table import LedgerRow
 from broker.slices import (
     NAMES_PER_SLICE,
     STEPS_PER_SLICE,
@@ -255,13 +255,7 @@ def test_json_in_pieces_is_the_same_json(value, times):
 )
 def test_bytes_after_a_position(ledgers, position):
     rows = [
-        LedgerStatistics(
-            ledger_id=ledger_id,
-            entries=entries,
-            size_bytes=size,
-            timestamp_ms=0,
-            is_offloaded=False,
-        )
+        LedgerRow(ledger_id, entries, size)
         for ledger_id, entries, size in sorted({each[0]: each for each in ledgers}.values())
     ]
     expected = 0

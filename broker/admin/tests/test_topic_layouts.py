@@ -11,7 +11,7 @@ from broker.admin.server import AdminApplication
 from broker.admin.tests.conftest import CONFIG, Http
 from broker.admin.topic_layouts import topic_layouts
 from broker.app import running_broker
-from broker.managed_ledger.statistics import LedgerStatistics
+from broker.managed_ledger.ledger_table import LedgerRow
 from ledgers.client import LedgerClient
 from protocol import client
 from protocol.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
@@ -127,9 +127,7 @@ async def test_internal_info_gives_counts_of_closed_ledgers_only(http, broker):
 
 def test_a_striped_ledger_and_one_being_deleted():
     def row(ledger_id):
-        return LedgerStatistics(
-            ledger_id=ledger_id, entries=5, size_bytes=50, timestamp_ms=7, is_offloaded=False
-        )
+        return LedgerRow(ledger_id, entries=5, size_bytes=50, timestamp_ms=7)
 
     class Statistics:
         ledgers = (row(1), row(2))

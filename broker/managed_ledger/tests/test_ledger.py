@@ -121,6 +121,29 @@ async def test_empty_ledgers_are_dropped_on_open(autojump_clock):
             assert ledger.entries == 0
 
 
+async def test_statistics_do_not_change_and_share_what_cannot(autojump_clock):
+    """A topic may have ten thousand ledgers. To copy the row of each took 10 ms of a turn."""
+    world = World(max_entries_per_ledger=3)
+    async with world.broker() as factory:
+        ledger = await open_ledger(factory)
+        await ledger.open_cursor("s", EARLIEST)
+
+        async def rows_after(count):
+            await append_and_wait(ledger, *numbers(0, count))
+            rows = ledger.statistics().ledgers
+            return rows, [(row.ledger_id, row.entries, row.size_bytes) for row in rows]
+
+        first, shown_first = await rows_after(7)
+        second, shown_second = await rows_after(1)
+        third, _ = await rows_after(3)
+        assert [entries for _, entries, _ in shown_first] == [3, 3, 1]
+        assert [entries for _, entries, _ in shown_second] == [3, 3, 2]
+        assert [row.entries for row in third] == [3, 3, 3, 2]
+        for rows, shown in ((first, shown_first), (second, shown_second)):
+            assert [(row.ledger_id, row.entries, row.size_bytes) for row in rows] == shown
+        assert all(before is after for before, after in zip(first[:2], third[:2], strict=True))
+
+
 async def test_the_entry_that_fills_a_ledger_is_its_last(autojump_clock):
     world = World(max_entries_per_ledger=3)
     async with world.broker() as factory:
