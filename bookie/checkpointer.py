@@ -16,8 +16,8 @@ import structlog
 import trio
 
 from bookie.adds import DurableSink
-from bookie.entry_runs import free_all
 from bookie.errors import DiskFull
+from bookie.freed_entries import free_all
 from bookie.journal import EMPTY_BODY
 from bookie.journal_format import ENTRY_FORCE
 from bookie.statistics import LatencyHistogram

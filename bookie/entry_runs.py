@@ -138,11 +138,3 @@ class EntryRuns:
         else:
             return False
         return True
-
-
-def free_all(dropped: list[EntryRuns]) -> None:
-    """In a thread, which gives way to the event loop between two parts: as a whole, to free 100,000
-    entries would stop everything for 30 ms."""
-    for entries in dropped:
-        while entries.free_some():
-            pass

@@ -25,8 +25,8 @@ import structlog
 import trio
 
 from bookie.background_io import in_background
-from bookie.entry_runs import free_all
 from bookie.errors import Corruption, DiskFailed, DiskFull, StorageClosed, StorageError
+from bookie.freed_entries import free_all
 from bookie.ledger_state import encode_ledger_data
 
 if TYPE_CHECKING:
