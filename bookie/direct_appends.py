@@ -2,8 +2,10 @@
 
 A page of the page cache that is filled for the first time costs a processor more than the write of
 its bytes, and a busy bookie would be held up by that: what it appends is collected in one aligned
-buffer, and written from there with every full buffer. The rest at the end goes through the page
-cache, because it fills no block; the next append then begins with the bytes of that block.
+buffer, and written from there with every full buffer. Only whole blocks are: the rest at the end
+goes through the page cache, and so does what later fills its block. A reader may have that block in
+the page cache, and the system may fail to drop it from there when it is written in the other way,
+which it reports as a failed sync of the file: the bookie would stop.
 
 Nothing of it can be read from the file before `finish`.
 """
@@ -28,13 +30,15 @@ DIRECT_FLUSH_BYTES_MIN: Final = 16 << 20
 class DirectAppends:
     """See the module docstring. For one thread at a time, and for one file after another."""
 
-    __slots__ = ("_base", "_buffer", "_filled", "_to")
+    __slots__ = ("_base", "_begun", "_buffer", "_filled", "_to")
 
     def __init__(self) -> None:
         """Raises: OSError: no memory."""
         self._buffer = AlignedBuffer(aligned_memory(STAGING_BYTES))
         self._base = 0
         """Where in the file the buffer belongs. Aligned."""
+        self._begun = 0
+        """Bytes that the file has already of the first block. They are not in the buffer."""
         self._filled = 0
         self._to: DiskFile | None = None
 
@@ -44,15 +48,17 @@ class DirectAppends:
 
         Raises: DiskFull, DiskFailed: what is after the end that `finish` made is unknown.
         """
+        self._begin(file, offset)
+        for part in parts:
+            self._append_part(file, part)
+
+    def _begin(self, file: DiskFile, offset: int) -> None:
         if self._to is not file:
             assert self._to is None, "another file is not finished"
             self._to = file
-            self._base = offset - offset % ALIGNMENT
-            self._filled = offset - self._base
-            self._buffer.put(file.read_at(self._base, self._filled), 0, 0, self._filled)
+            self._begun = self._filled = offset % ALIGNMENT
+            self._base = offset - self._begun
         assert offset == self._base + self._filled
-        for part in parts:
-            self._append_part(file, part)
 
     def _append_part(self, file: DiskFile, part: Part) -> None:
         begin, size = 0, len(part)
@@ -62,9 +68,22 @@ class DirectAppends:
             begin += taken
             self._filled += taken
             if self._filled == STAGING_BYTES:
-                file.write_parts_synced_at(self._base, [self._buffer.memory])
-                self._base += STAGING_BYTES
-                self._filled = 0
+                self._write_blocks(file)
+
+    def _write_blocks(self, file: DiskFile) -> None:
+        """Write and sync the whole blocks in the buffer, and keep the rest."""
+        memory = self._buffer.memory
+        end = self._filled - self._filled % ALIGNMENT
+        first = 0
+        if end and self._begun:
+            file.write_at(self._base + self._begun, bytes(memory[self._begun : ALIGNMENT]))
+            file.sync()
+            first, self._begun = ALIGNMENT, 0
+        if first < end:
+            file.write_parts_synced_at(self._base + first, [memory[first:end]])
+        self._filled -= end
+        memory[: self._filled] = memory[end : end + self._filled]
+        self._base += end
 
     def finish(self) -> None:
         """Write the rest. It is durable after a sync of the file; all the rest is already.
@@ -74,11 +93,10 @@ class DirectAppends:
         file = self._to
         if file is None:
             return
-        whole = self._filled - self._filled % ALIGNMENT
-        if whole:
-            file.write_parts_synced_at(self._base, [self._buffer.memory[:whole]])
-        if whole < self._filled:
-            file.write_at(self._base + whole, bytes(self._buffer.memory[whole : self._filled]))
+        self._write_blocks(file)
+        rest = bytes(self._buffer.memory[self._begun : self._filled])
+        if rest:
+            file.write_at(self._base + self._begun, rest)
         self._to = None
 
     def drop(self) -> None:

@@ -121,6 +121,43 @@ def test_a_log_that_is_full_during_a_flush_is_complete_and_the_next_one_goes_on(
     assert logs.prove(0).bytes_by_ledger.keys() == {7}
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_no_direct_write_covers_a_block_that_the_file_had_before(seed):
+    """A reader may have it in the page cache, and the system may fail to drop it from there, which
+    it reports as a failed sync."""
+    rng = random.Random(seed)
+    file = MemoryDisk().create("log")
+    covered = []
+
+    class Recorded:
+        def write_at(self, offset, data):
+            file.write_at(offset, data)
+
+        def write_parts_synced_at(self, offset, parts):
+            covered.append((offset, sum(map(len, parts)), file.size()))
+            file.write_parts_synced_at(offset, parts)
+
+        def sync(self):
+            file.sync()
+
+    recorded = Recorded()
+    expected = bytes(1024)
+    file.write_at(0, expected)
+    appends = DirectAppends()
+    for _ in range(30):
+        data = rng.randbytes(rng.choice((10, 5000, 700_000, STAGING_BYTES - 1, STAGING_BYTES + 9)))
+        appends.append(recorded, len(expected), [data])
+        expected += data
+        if rng.random() < 0.4:
+            appends.finish()
+    appends.finish()
+    assert file.read_at(0, len(expected) + 1) == expected
+    assert len(covered) > 5
+    for offset, size, size_before in covered:
+        assert offset % ALIGNMENT == size % ALIGNMENT == 0
+        assert offset >= size_before
+
+
 class Written:
     """A real disk whose entry logs note how they were written."""
 
