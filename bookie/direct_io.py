@@ -82,18 +82,43 @@ def _aligned_address(parts: Sequence[Part]) -> int:
 
 
 @final
+class AlignedBuffer:
+    """Memory that can be written without being copied, and is filled by copies."""
+
+    __slots__ = ("address", "memory")
+
+    def __init__(self, memory: memoryview) -> None:
+        """`memory`: of `aligned_memory`."""
+        self.memory = memory
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+    def put(self, part: Part, begin: int, at: int, size: int) -> None:
+        """Copy `size` bytes of the part from `begin` on to `at`. Much is copied without the
+        interpreter."""
+        if size < LARGE_BYTES:
+            self.memory[at : at + size] = memoryview(part)[begin : begin + size]
+            return
+        if isinstance(part, memoryview):
+            part = bytes(part)
+        source = ctypes.cast(ctypes.c_char_p(part), ctypes.c_void_p).value
+        assert source is not None
+        assert begin + size <= len(part)
+        assert at + size <= len(self.memory)
+        ctypes.memmove(self.address + at, source + begin, size)
+
+
+@final
 class DirectWriter:
     """One open file and its write buffer. For one thread at a time."""
 
-    __slots__ = ("_address", "_descriptor", "_known", "_known_address", "_staging")
+    __slots__ = ("_buffer", "_descriptor", "_known", "_known_address")
 
     def __init__(self, descriptor: int, staging: memoryview) -> None:
         self._descriptor = descriptor
         self._known: Part = b""
         """The last part that was written from where it is."""
         self._known_address = 0
-        self._staging = staging
-        self._address = ctypes.addressof(ctypes.c_char.from_buffer(staging))
+        self._buffer = AlignedBuffer(staging)
 
     def write_synced(self, offset: int, parts: Sequence[Part], size: int) -> bool:
         """Write the parts, `size` bytes together, and make them durable. False: refused or
@@ -104,7 +129,7 @@ class DirectWriter:
         try:
             if _aligned_address(parts):
                 return os.pwritev(self._descriptor, parts, offset, _SYNCED_WRITE) == size
-            if size <= len(self._staging):
+            if size <= len(self._buffer.memory):
                 self._stage(parts)
                 return self._write(offset, size, _SYNCED_WRITE)
             # The flag would apply to the last piece only.
@@ -127,10 +152,10 @@ class DirectWriter:
         if address:
             self._known, self._known_address = parts[0], address
             return address
-        if size > len(self._staging):
+        if size > len(self._buffer.memory):
             return 0
         self._stage(parts)
-        return self._address
+        return self._buffer.address
 
     def fileno(self) -> int:
         """Of the file, open for direct writes."""
@@ -141,49 +166,36 @@ class DirectWriter:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-            self._staging = memoryview(b"")
+            self._buffer.memory = memoryview(b"")
             self._known = b""
             self._known_address = 0
 
     def _stage(self, parts: Sequence[Part]) -> None:
-        staging = self._staging
+        staging = self._buffer.memory
         at = 0
         for part in parts:
             end = at + len(part)
             if end - at < LARGE_BYTES:
                 staging[at:end] = part
             else:
-                self._copy(part, 0, at, end - at)
+                self._buffer.put(part, 0, at, end - at)
             at = end
 
     def _write_pieces(self, offset: int, parts: Sequence[Part]) -> bool:
-        limit = len(self._staging)
+        limit = len(self._buffer.memory)
         at = 0
         for part in parts:
             begin, size = 0, len(part)
             while at + size - begin >= limit:
-                self._copy(part, begin, at, limit - at)
+                self._buffer.put(part, begin, at, limit - at)
                 begin += limit - at
                 if not self._write(offset, limit, 0):
                     return False
                 offset += limit
                 at = 0
-            self._copy(part, begin, at, size - begin)
+            self._buffer.put(part, begin, at, size - begin)
             at += size - begin
         return at == 0 or self._write(offset, at, 0)
 
-    def _copy(self, part: Part, begin: int, at: int, size: int) -> None:
-        """`size` bytes of the part from `begin` on to `at` in the buffer."""
-        if size < LARGE_BYTES:
-            self._staging[at : at + size] = memoryview(part)[begin : begin + size]
-            return
-        if isinstance(part, memoryview):
-            part = bytes(part)
-        source = ctypes.cast(ctypes.c_char_p(part), ctypes.c_void_p).value
-        assert source is not None
-        assert begin + size <= len(part)
-        assert at + size <= len(self._staging)
-        ctypes.memmove(self._address + at, source + begin, size)
-
     def _write(self, offset: int, size: int, flags: int) -> bool:
-        return os.pwritev(self._descriptor, [self._staging[:size]], offset, flags) == size
+        return os.pwritev(self._descriptor, [self._buffer.memory[:size]], offset, flags) == size

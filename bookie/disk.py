@@ -17,6 +17,7 @@ import os
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from bookie import direct_io
+from bookie.direct_reads import DirectReads
 from bookie.errors import DiskFailed
 from bookie.failures import failure
 from bookie.freed_space import FreedSpace
@@ -64,7 +65,8 @@ class DiskFile(Protocol):
         """Up to `size` bytes; fewer only at the end of the file."""
 
     def expect_runs(self) -> None:
-        """From now on each read asks for all that is wanted: the system should not read more."""
+        """From now on each read asks for all that is wanted: the system should not read more. Large
+        ones may bypass the page cache."""
 
     def sync(self) -> None:
         """Make everything written so far durable (data and the size needed to read it)."""
@@ -186,13 +188,21 @@ def replace_file(disk: Disk, path: str, content: bytes) -> None:
 class RealFile:
     """A file of the operating system."""
 
-    __slots__ = ("__weakref__", "_descriptor", "_direct", "_direct_tried", "path")
+    __slots__ = (
+        "__weakref__",
+        "_descriptor",
+        "_direct",
+        "_direct_reads",
+        "_direct_tried",
+        "path",
+    )
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
         self._direct: direct_io.DirectWriter | None = None
         self._direct_tried = False
+        self._direct_reads: DirectReads | None = None
 
     def write_at(self, offset: int, data: bytes) -> None:
         """pwrite until everything is written."""
@@ -263,6 +273,10 @@ class RealFile:
 
     def read_at(self, offset: int, size: int) -> bytes:
         """pread until `size` bytes or the end of the file."""
+        if self._direct_reads is not None:
+            read = self._direct_reads.read(offset, size)
+            if read is not None:
+                return read
         try:
             data = os.pread(self._descriptor, size, offset)
             while 0 < len(data) < size:
@@ -275,9 +289,11 @@ class RealFile:
         return data
 
     def expect_runs(self) -> None:
-        """posix_fadvise."""
+        """posix_fadvise, and `direct_reads`."""
         with contextlib.suppress(OSError):  # an advice only
             os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        if self._direct_reads is None:
+            self._direct_reads = DirectReads(self.path, self._descriptor)
 
     def sync(self) -> None:
         """fdatasync."""
@@ -318,6 +334,9 @@ class RealFile:
         if self._direct is not None:
             self._direct.close()
             self._direct = None
+        if self._direct_reads is not None:
+            self._direct_reads.close()
+            self._direct_reads = None
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -21,6 +21,7 @@ import structlog
 
 from bookie import entry_log_format as fmt
 from bookie.api import ENTRY_SIZE_BYTES_MAX
+from bookie.direct_appends import DirectAppends
 from bookie.disk import read_file, replace_file
 from bookie.entry_log_tail import recover_tail
 from bookie.errors import Corruption, DiskFailed, DiskFull
@@ -92,6 +93,15 @@ class EntryLogs:
         self._lock = threading.Lock()
         self._files: OrderedDict[int, DiskFile] = OrderedDict()
         self._turns = ReadTurns(writes or JournalWrites())
+        self._appends: DirectAppends | None = None
+        self._is_direct = False
+        """Appends go past the page cache, until the next sync."""
+        self._unsynced: dict[int, int] = {}
+        """The bytes of each ledger in these appends."""
+        self._synced_size = 0
+        """Of the active log without these appends."""
+        self.reads = 0
+        """Reads so far. What is appended while there are some is read again soon."""
         self.summaries: dict[int, LogSummary] = {}
         """Every log but the active one; written by the storage thread only."""
 
@@ -143,26 +153,84 @@ class EntryLogs:
             summary = self._create()
         return fmt.location_of(summary.log_id, summary.size)
 
+    def begin_direct(self) -> None:
+        """Let appends go past the page cache until the next sync, if there is memory for that. All
+        of them then fail together."""
+        if self._appends is None:
+            try:
+                self._appends = DirectAppends()
+            except OSError:
+                return
+        self._is_direct = True
+
     def append(self, buffers: list[bytes], size: int, bytes_by_ledger: dict[int, int]) -> int:
         """Append `buffers` (whole records, `size` bytes together) at `place(size)`, which is
         returned.
 
-        Raises: DiskFull: nothing was appended.
+        Raises: DiskFull: nothing was appended, and nothing since `begin_direct`.
         """
         location = self.place(size)
         summary = self._active_summary
         assert summary is not None
         assert self._active is not None
-        self._write(self._active, summary.size, buffers)
+        into = summary.bytes_by_ledger
+        if self._is_direct:
+            assert self._appends is not None
+            if not self._unsynced:
+                self._synced_size = summary.size
+            into = self._unsynced
+            try:
+                self._appends.append(self._active, summary.size, buffers)
+            except DiskFull:
+                self._forget_direct()
+                raise
+        else:
+            self._write(self._active, summary.size, buffers)
         summary.size += size
         self._end = fmt.location_of(summary.log_id, summary.size)
-        into = summary.bytes_by_ledger
         for ledger_id, count in bytes_by_ledger.items():
             into[ledger_id] = into.get(ledger_id, 0) + count
         return location
 
+    def _finish_direct(self) -> None:
+        """Raises: DiskFull: nothing was appended since `begin_direct`."""
+        summary = self._active_summary
+        if summary is None or not self._unsynced:
+            return
+        assert self._appends is not None
+        try:
+            self._appends.finish()
+        except DiskFull:
+            self._forget_direct()
+            raise
+        for ledger_id, count in self._unsynced.items():
+            summary.bytes_by_ledger[ledger_id] = summary.bytes_by_ledger.get(ledger_id, 0) + count
+        self._unsynced = {}
+
+    def _forget_direct(self) -> None:
+        """The log ends as before `begin_direct`: what a failed write left after that is no tail
+        that a start could tell from damage."""
+        summary = self._active_summary
+        assert summary is not None
+        assert self._active is not None
+        assert self._appends is not None
+        self._appends.drop()
+        self._is_direct = False
+        if self._unsynced:
+            self._unsynced = {}
+            summary.size = self._synced_size
+            self._end = fmt.location_of(summary.log_id, summary.size)
+        self._active.truncate(summary.size)
+
+    def sync_some(self) -> None:
+        """Let no more be under way to the device than this far: as `sync`, if appends need one."""
+        if not self._is_direct:
+            self.sync()
+
     def sync(self) -> None:
-        """Make everything appended durable."""
+        """Make everything appended durable. Raises: DiskFull: see `begin_direct`."""
+        self._finish_direct()
+        self._is_direct = False
         if self._active is not None:
             self._active.sync()
         if self._directory_dirty:
@@ -179,6 +247,7 @@ class EntryLogs:
         Raises: FileNotFoundError: the log was removed. DiskFailed: it cannot be read.
         """
         with self._lock:
+            self.reads += 1
             file = self._files.get(log_id)
             if file is None:
                 file = self._files[log_id] = self._disk.open(self._path(log_id))
@@ -340,6 +409,7 @@ class EntryLogs:
 
     def _seal(self) -> None:
         """Append the map, make it durable, then let the header point to it."""
+        self._finish_direct()
         summary, file = self._active_summary, self._active
         assert summary is not None
         assert file is not None

@@ -17,6 +17,7 @@ import structlog
 import trio
 
 from bookie import entry_log_format as fmt
+from bookie.direct_appends import DIRECT_FLUSH_BYTES_MIN
 from bookie.disk import JOIN_BELOW_BYTES
 from bookie.entry_log import EntryLogs
 from bookie.errors import DiskFull, StorageClosed, StorageError
@@ -85,6 +86,8 @@ class LedgerStorage:
         self.compaction_allowed = True
         self.major_compaction_allowed = True
         self._is_index_full = False
+        self._reads_seen = 0
+        self.direct_flush_bytes_min = DIRECT_FLUSH_BYTES_MIN
         self.writer_limiter = trio.CapacityLimiter(1)
         self._is_closed = False
         """Written and read with the writer's limiter."""
@@ -132,6 +135,10 @@ class LedgerStorage:
         if self._is_index_full:
             self.logs.sync()  # an attempt that ended early left bytes, which the end row covers
             self._write_locations([])  # so that no more is appended while this is refused
+        reads = self.logs.reads
+        if half.size_bytes >= self.direct_flush_bytes_min and reads == self._reads_seen:
+            self.logs.begin_direct()
+        self._reads_seen = reads
         writer = _SliceWriter(self.logs, self.index)
         for handle in half.handles:
             entries = handle.flushing
@@ -434,7 +441,7 @@ class _SliceWriter:
         assert appended_at == start, "the rows point elsewhere"
         self._unsynced_bytes += size_bytes
         if self._unsynced_bytes >= _SYNC_BYTES:
-            self._logs.sync()
+            self._logs.sync_some()
             self._unsynced_bytes = 0
         self._pieces = []
         self._entries = 0

@@ -158,11 +158,14 @@ class RefusalProbe:
         self.done.set()
 
 
-async def live(machine, world, rng, *, clean):
+async def live(machine, world, rng, *, clean, is_direct=False):
     """One life of a bookie: start, check, work, end by power loss or cleanly."""
     bookie = None
     try:
         bookie = await Bookie.open(machine.config, machine.disk, open_index=machine.indexes.open)
+        if is_direct:
+            for storage in bookie._layout.storages:
+                storage.direct_flush_bytes_min = 1
         async with trio.open_nursery() as nursery:
             if machine.disk.submissions is not None:
                 readers = Readers()
@@ -187,9 +190,10 @@ async def live(machine, world, rng, *, clean):
             await bookie.aclose()
 
 
+@pytest.mark.parametrize("is_direct", [False, True])
 @pytest.mark.parametrize("submits", [False, True])
 @pytest.mark.parametrize("seed", range(40))
-async def test_acknowledged_entries_survive_power_loss(seed, submits):
+async def test_acknowledged_entries_survive_power_loss(seed, submits, is_direct):
     rng = random.Random(seed)
     machine = Machine(config_of(rng))
     if submits:
@@ -198,8 +202,8 @@ async def test_acknowledged_entries_survive_power_loss(seed, submits):
     for _life in range(4):
         machine.power.crash_after = machine.power.operations + int(10 ** rng.uniform(0, 3.2))
         with trio.fail_after(30):
-            await live(machine, world, rng, clean=False)
+            await live(machine, world, rng, clean=False, is_direct=is_direct)
         machine.crash(rng)
     with trio.fail_after(30):
-        await live(machine, world, rng, clean=True)
-        await live(machine, world, rng, clean=True)
+        await live(machine, world, rng, clean=True, is_direct=is_direct)
+        await live(machine, world, rng, clean=True, is_direct=is_direct)
