@@ -10,7 +10,8 @@ handed on as it is; `protocol.metadata` looks into it.
 Bounds: a stream holds at most one unfinished frame, of at most `frame_size_max` bytes, and a size
 is checked as soon as its four bytes are there. Small payloads are copied out of the received chunk
 (a slice that only refers to it would keep a megabyte alive for one small message); a payload that
-arrived in several chunks is copied exactly once, when they are joined.
+arrived in several chunks is copied exactly once: when they are joined, or, if it is large, with
+each of them, because to find memory for 5 MB and to fill it takes 3 ms.
 
 Errors do not lose what came before them: the frames read before a violation are returned, `failure`
 is set, and every later call raises it.
@@ -18,6 +19,7 @@ is set, and every later call raises it.
 
 from __future__ import annotations
 
+from io import BytesIO
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 _U32: Final = Struct(">I")
 _SMALL_CHUNK_BYTES: Final = 4096
 """Chunks of an unfinished frame below this are collected in one buffer, not as objects."""
+LARGE_FRAME_BYTES: Final = 1 << 20
+"""The payload of a larger frame is put together little by little."""
 UNBOUNDED: Final = 1 << 62
 NO_FRAMES: Final[list[Any]] = []
 """What a stream has read while it reads nothing: one list for all connections at rest."""
@@ -40,12 +44,14 @@ class FrameStream:
     __slots__ = (
         "_allowed",
         "_buffered",
+        "_command",
         "_failure",
         "_frame_size_max",
         "_frames",
         "_later_frame_size_max",
         "_needed",
         "_parts",
+        "_payload",
         "_tail",
     )
 
@@ -59,7 +65,11 @@ class FrameStream:
         """What this call may still read, in units of the subclass."""
         self._parts: list[bytes | bytearray | memoryview] = []
         self._tail: bytearray | None = None  # the last of _parts while it may still grow
-        self._buffered = 0  # bytes in _parts
+        self._payload: BytesIO | None = None
+        """Of an unfinished large frame: what has come of it. Then `_parts` is empty."""
+        self._command = b""
+        """The encoded command before this payload."""
+        self._buffered = 0  # bytes in _parts, or of the frame with this payload
         self._needed = 0  # bytes of the unfinished frame, its size included; 0: not known yet
         self._failure = ""  # not the error: its traceback would hold on to the whole connection
 
@@ -150,6 +160,14 @@ class FrameStream:
             self._learn_size(_U32.unpack_from(data, position)[0])
         rest = len(data) - position
         self._tail = None
+        self._buffered = rest
+        if self._needed > LARGE_FRAME_BYTES and rest >= 8:
+            payload_start = position + 8 + _U32.unpack_from(data, position + 4)[0]
+            if payload_start < len(data):
+                self._command = data[position + 8 : payload_start]
+                self._payload = BytesIO()
+                self._payload.write(memoryview(data)[payload_start:])
+                return
         if rest < _SMALL_CHUNK_BYTES:
             self._tail = bytearray(data[position:])
             self._parts.append(self._tail)
@@ -157,7 +175,6 @@ class FrameStream:
             self._parts.append(memoryview(data)[position:])
         else:
             self._parts.append(data[position:])
-        self._buffered = rest
 
     def _learn_size(self, total: int) -> None:
         if total < 4 or total + 4 > self._frame_size_max:
@@ -170,17 +187,25 @@ class FrameStream:
         if len(data) < missing:
             self._collect(data)
             return len(data)
-        self._parts.append(data if len(data) == missing else memoryview(data)[:missing])
-        parts = self._parts
-        self.forget()
-        encoded, payload = _joined_frame(parts)
-        self._read_joined(encoded, payload)
+        last = data if len(data) == missing else memoryview(data)[:missing]
+        if self._payload is not None:
+            gathered, encoded = self._payload, self._command
+            self.forget()
+            gathered.write(last)
+            self._read_joined(encoded, gathered.getvalue())  # which copies nothing
+        else:
+            self._parts.append(last)
+            parts = self._parts
+            self.forget()
+            self._read_joined(*_joined_frame(parts))
         self._frame_size_max = self._later_frame_size_max
         return missing
 
     def _collect(self, data: bytes) -> None:
         self._buffered += len(data)
-        if len(data) >= _SMALL_CHUNK_BYTES:
+        if self._payload is not None:
+            self._payload.write(data)
+        elif len(data) >= _SMALL_CHUNK_BYTES:
             self._tail = None
             self._parts.append(data)
         elif self._tail is not None:
@@ -193,6 +218,8 @@ class FrameStream:
         """Give up the unfinished frame: nothing is to be decoded any more."""
         self._parts = []
         self._tail = None
+        self._payload = None
+        self._command = b""
         self._buffered = 0
         self._needed = 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import pairwise
 
 import pytest
@@ -12,6 +13,7 @@ from protocol import client, commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.decoding import decode_command, has_ascii_texts
 from protocol.errors import RemoteProtocolError
+from protocol.frame_stream import LARGE_FRAME_BYTES
 from protocol.frames import FrameDecoder, frame_size_max
 from protocol.request_frames import RequestDecoder
 from protocol.send_runs import SendRun
@@ -45,6 +47,48 @@ def test_delivery_in_pieces_gives_the_same_commands(frames, cuts):
     pieces = [frame for chunk in chunked(data, cuts) for frame in decoder.feed(chunk)]
     assert pieces == expected
     assert decoder.buffered_bytes == 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(FRAMES, max_size=2),
+    st.integers(-60, 3 * LARGE_FRAME_BYTES),
+    st.integers(0, 200),
+    st.lists(st.integers(0, 10**7) | st.integers(0, 300), max_size=12),
+)
+def test_a_large_frame_in_pieces_gives_the_same_commands(around, more_bytes, seed, cuts):
+    payload = bytes((seed,)) * (LARGE_FRAME_BYTES + more_bytes) + b"end"
+    frames = [*around, client.send(1, 7, client.message(payload)), *around]
+    expected = [FrameDecoder().feed(frame)[0] for frame in frames]
+    decoder = FrameDecoder()
+    seen = []
+    fed = 0
+    for chunk in chunked(b"".join(frames), cuts):
+        seen += decoder.feed(chunk)
+        fed += len(chunk)
+        done = sum(map(len, frames[: len(seen)]))
+        assert decoder.buffered_bytes == fed - done
+    assert seen == expected
+
+
+def test_what_completes_a_large_frame_copies_little_more_than_it_brings():
+    """To find memory for all of it at once, and to fill it, is a step of 3 ms."""
+    piece = 256 << 10
+    frame = client.send(1, 7, client.message(bytes(5_000_000)))
+    decoder = FrameDecoder()
+    copied = []
+    tracemalloc.start()
+    try:
+        for at in range(0, len(frame), piece):
+            chunk = frame[at : at + piece]
+            tracemalloc.reset_peak()
+            before = tracemalloc.get_traced_memory()[0]
+            frames = decoder.feed(chunk)
+            copied.append(tracemalloc.get_traced_memory()[1] - before)
+    finally:
+        tracemalloc.stop()
+    assert len(frames) == 1
+    assert max(copied) < len(frame) // 4
 
 
 @settings(max_examples=25, deadline=None)
