@@ -11,7 +11,7 @@ Bounds: a stream holds at most one unfinished frame, of at most `frame_size_max`
 is checked as soon as its four bytes are there. Small payloads are copied out of the received chunk
 (a slice that only refers to it would keep a megabyte alive for one small message); a payload that
 arrived in several chunks is copied exactly once: when they are joined, or, if it is large, with
-each of them, because to find memory for 5 MB and to fill it takes 3 ms.
+each of them (`native.gathering`), because a join of 5 MB takes 3 ms.
 
 Errors do not lose what came before them: the frames read before a violation are returned, `failure`
 is set, and every later call raises it.
@@ -19,10 +19,10 @@ is set, and every later call raises it.
 
 from __future__ import annotations
 
-from io import BytesIO
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
+from native.gathering import GatheredBytes
 from protocol.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ _SMALL_CHUNK_BYTES: Final = 4096
 """Chunks of an unfinished frame below this are collected in one buffer, not as objects."""
 LARGE_FRAME_BYTES: Final = 1 << 20
 """The payload of a larger frame is put together little by little."""
+_ANNOUNCED_MAX: Final = 8
+"""The place for it is found when one in so many bytes has come: who only announces a large frame
+takes no memory."""
 UNBOUNDED: Final = 1 << 62
 NO_FRAMES: Final[list[Any]] = []
 """What a stream has read while it reads nothing: one list for all connections at rest."""
@@ -65,7 +68,7 @@ class FrameStream:
         """What this call may still read, in units of the subclass."""
         self._parts: list[bytes | bytearray | memoryview] = []
         self._tail: bytearray | None = None  # the last of _parts while it may still grow
-        self._payload: BytesIO | None = None
+        self._payload: GatheredBytes | None = None
         """Of an unfinished large frame: what has come of it. Then `_parts` is empty."""
         self._command = b""
         """The encoded command before this payload."""
@@ -161,13 +164,6 @@ class FrameStream:
         rest = len(data) - position
         self._tail = None
         self._buffered = rest
-        if self._needed > LARGE_FRAME_BYTES and rest >= 8:
-            payload_start = position + 8 + _U32.unpack_from(data, position + 4)[0]
-            if payload_start < len(data):
-                self._command = data[position + 8 : payload_start]
-                self._payload = BytesIO()
-                self._payload.write(memoryview(data)[payload_start:])
-                return
         if rest < _SMALL_CHUNK_BYTES:
             self._tail = bytearray(data[position:])
             self._parts.append(self._tail)
@@ -175,6 +171,23 @@ class FrameStream:
             self._parts.append(memoryview(data)[position:])
         else:
             self._parts.append(data[position:])
+        if self._needed > LARGE_FRAME_BYTES:
+            self._find_place()
+
+    def _find_place(self) -> None:
+        """For the payload of the unfinished frame, which is large, if it is time for that. Its
+        first part has the sizes."""
+        if self._buffered < 8 or _ANNOUNCED_MAX * self._buffered < self._needed:
+            return
+        payload_start: int = 8 + _U32.unpack_from(self._parts[0], 4)[0]
+        if payload_start >= self._buffered or self._needed - payload_start < LARGE_FRAME_BYTES:
+            return
+        begun = b"".join(self._parts)
+        self._command = begun[8:payload_start]
+        self._payload = GatheredBytes(self._needed - payload_start)
+        self._payload.put(begun, payload_start, len(begun))
+        self._parts = []
+        self._tail = None
 
     def _learn_size(self, total: int) -> None:
         if total < 4 or total + 4 > self._frame_size_max:
@@ -187,14 +200,13 @@ class FrameStream:
         if len(data) < missing:
             self._collect(data)
             return len(data)
-        last = data if len(data) == missing else memoryview(data)[:missing]
         if self._payload is not None:
             gathered, encoded = self._payload, self._command
             self.forget()
-            gathered.write(last)
-            self._read_joined(encoded, gathered.getvalue())  # which copies nothing
+            gathered.put(data, 0, missing)
+            self._read_joined(encoded, gathered.whole())
         else:
-            self._parts.append(last)
+            self._parts.append(data if len(data) == missing else memoryview(data)[:missing])
             parts = self._parts
             self.forget()
             self._read_joined(*_joined_frame(parts))
@@ -204,8 +216,9 @@ class FrameStream:
     def _collect(self, data: bytes) -> None:
         self._buffered += len(data)
         if self._payload is not None:
-            self._payload.write(data)
-        elif len(data) >= _SMALL_CHUNK_BYTES:
+            self._payload.put(data, 0, len(data))
+            return
+        if len(data) >= _SMALL_CHUNK_BYTES:
             self._tail = None
             self._parts.append(data)
         elif self._tail is not None:
@@ -213,6 +226,8 @@ class FrameStream:
         else:
             self._tail = bytearray(data)
             self._parts.append(self._tail)
+        if self._needed > LARGE_FRAME_BYTES:
+            self._find_place()
 
     def forget(self) -> None:
         """Give up the unfinished frame: nothing is to be decoded any more."""

@@ -71,9 +71,9 @@ def test_a_large_frame_in_pieces_gives_the_same_commands(around, more_bytes, see
     assert seen == expected
 
 
-def test_what_completes_a_large_frame_copies_little_more_than_it_brings():
+@pytest.mark.parametrize("piece", [5_000, 256 << 10, 1 << 20])
+def test_what_completes_a_large_frame_copies_little_more_than_it_brings(piece):
     """To find memory for all of it at once, and to fill it, is a step of 3 ms."""
-    piece = 256 << 10
     frame = client.send(1, 7, client.message(bytes(5_000_000)))
     decoder = FrameDecoder()
     copied = []
@@ -88,7 +88,34 @@ def test_what_completes_a_large_frame_copies_little_more_than_it_brings():
     finally:
         tracemalloc.stop()
     assert len(frames) == 1
-    assert max(copied) < len(frame) // 4
+    assert copied[-1] < piece
+
+
+def test_a_large_frame_that_is_only_announced_takes_no_memory():
+    frame = client.send(1, 7, client.message(bytes(5_000_000)))
+    tracemalloc.start()
+    try:
+        decoder = FrameDecoder()
+        decoder.feed(frame[:5_000])
+        assert tracemalloc.get_traced_memory()[0] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_large_command_in_small_pieces_is_not_copied_with_each_of_them():
+    size = 4_000_000
+    head = (size + 4).to_bytes(4, "big") + size.to_bytes(4, "big")
+    decoder = FrameDecoder()
+    decoder.feed(head + bytes(1000))
+    piece = bytes(5_000)
+    for _ in range((size - 1000) // len(piece) - 1):
+        decoder.feed(piece)
+    tracemalloc.start()
+    try:
+        decoder.feed(piece)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
 
 
 @settings(max_examples=25, deadline=None)
