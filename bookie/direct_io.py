@@ -32,8 +32,24 @@ LARGE_BYTES: Final = 64 << 10
 
 _DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
 _SYNCED_WRITE: Final[int] = getattr(os, "RWF_DSYNC", 0)
+_STATFS_BYTES: Final = 256
+"""More than a `struct statfs` of any architecture has; its type comes first."""
+_MEMORY_MAGICS: Final = (0x01021994, 0x858458F6)
+"""tmpfs and ramfs: linux/magic.h."""
 Part = bytes | memoryview
 _REFUSALS: Final = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+def is_in_memory(path: str) -> bool:
+    """Whether the file system of `path` is known to keep files in memory only: what is written past
+    its page cache is copied like anything else."""
+    answer = ctypes.create_string_buffer(_STATFS_BYTES)
+    try:
+        if ctypes.CDLL(None).statfs(os.fsencode(path), answer) != 0:
+            return False
+    except AttributeError:
+        return False
+    return ctypes.c_ulong.from_buffer(answer).value in _MEMORY_MAGICS
 
 
 def open_direct(path: str, descriptor: int) -> DirectWriter | None:

@@ -153,6 +153,10 @@ class Disk(Protocol):
     def open_submissions(self) -> Submissions | None:
         """None: there are none here, and threads have to write."""
 
+    def has_device(self, path: str) -> bool:
+        """False: files in this directory are only in memory, so nothing is gained by writing past
+        the page cache."""
+
     def free_and_total_bytes(self, path: str) -> tuple[int, int]:
         """Usable free space and size of the file system that holds `path`."""
 
@@ -424,6 +428,10 @@ class RealDisk:
     def open_submissions(self) -> Submissions | None:
         """io_uring."""
         return open_ring()
+
+    def has_device(self, path: str) -> bool:
+        """By the type of the file system."""
+        return not direct_io.is_in_memory(path)
 
     def free_and_total_bytes(self, path: str) -> tuple[int, int]:
         """statvfs."""

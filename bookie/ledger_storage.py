@@ -88,6 +88,7 @@ class LedgerStorage:
         self._is_index_full = False
         self._reads_seen = 0
         self.direct_flush_bytes_min = DIRECT_FLUSH_BYTES_MIN
+        self._has_device = disk.has_device(directory)
         self.writer_limiter = trio.CapacityLimiter(1)
         self._is_closed = False
         """Written and read with the writer's limiter."""
@@ -136,7 +137,8 @@ class LedgerStorage:
             self.logs.sync()  # an attempt that ended early left bytes, which the end row covers
             self._write_locations([])  # so that no more is appended while this is refused
         reads = self.logs.reads
-        if half.size_bytes >= self.direct_flush_bytes_min and reads == self._reads_seen:
+        is_large = half.size_bytes >= self.direct_flush_bytes_min
+        if is_large and reads == self._reads_seen and self._has_device:
             self.logs.begin_direct()
         self._reads_seen = reads
         writer = _SliceWriter(self.logs, self.index)

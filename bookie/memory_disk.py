@@ -131,6 +131,10 @@ class MemoryDisk:
     def open_submissions(self) -> None:
         """There are none."""
 
+    def has_device(self, path: str) -> bool:
+        """There is none."""
+        return False
+
     def free_and_total_bytes(self, path: str) -> tuple[int, int]:
         """Never full: the caches and quotas bound the use."""
         return _TOTAL_BYTES, _TOTAL_BYTES

@@ -352,6 +352,10 @@ class SimDisk:
         """As set."""
         return self.submissions() if self.submissions is not None else None
 
+    def has_device(self, path: str) -> bool:
+        """A simulated one."""
+        return True
+
     def free_and_total_bytes(self, path: str) -> tuple[int, int]:
         """As set."""
         free = self.total_bytes if self.free_bytes is None else self.free_bytes

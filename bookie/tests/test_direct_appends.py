@@ -199,10 +199,23 @@ def flush(storage, first_entry_id, total_bytes, rng):
     storage.cache.flushed()
 
 
+def test_memory_is_told_from_a_device(tmp_path):
+    assert not MemoryDisk().has_device("/l")
+    with open("/proc/mounts", encoding="utf-8") as mounts:
+        kinds = dict(line.split()[1:3] for line in mounts)
+    shared = "/dev/shm"
+    if kinds.get(shared) == "tmpfs":
+        assert not RealDisk().has_device(shared)
+    assert RealDisk().has_device("/proc/self/nothing")
+    assert RealDisk().has_device("/proc")
+
+
 def test_a_large_flush_leaves_the_page_cache_to_what_is_read(tmp_path):
     rng = random.Random(3)
     disk = Written()
     directory = str(tmp_path)
+    if not disk.has_device(directory):
+        pytest.skip("temporary files are in memory")
     storage = LedgerStorage(disk, directory, MemoryIndex(), 1 << 30, 128 << 20)
     ways = []
     for first_entry_id, size_bytes in enumerate(
