@@ -199,36 +199,36 @@ class Journal:
     ) -> None:
         """Queue consecutive entries, as `add` each of them. Takes over the list. `size_bytes`: of
         all bodies together."""
-        pending = self.pending
-        if pending:
-            run = pending[-1]
-            if (
-                run.sink is sink
-                and run.ledger_id == ledger_id
-                and run.size_bytes < RUN_BYTES_MAX
-                and run.first_entry_id + len(run.bodies) == first_entry_id
-            ):
-                run.bodies += bodies
-                run.size_bytes += size_bytes
-                return
-        pending.append(AddRun(sink, ledger_id, first_entry_id, bodies, size_bytes))
+        run = self._continued(sink, ledger_id, first_entry_id)
+        if run is None:
+            self.pending.append(AddRun(sink, ledger_id, first_entry_id, bodies, size_bytes))
+        else:
+            run.bodies += bodies
+            run.size_bytes += size_bytes
 
     def add(self, sink: AddSink, ledger_id: int, entry_id: int, body: EntryBody) -> None:
         """Queue an entry: as part of the last run if it continues that."""
         size_bytes = len(body[0]) + len(body[1])
-        pending = self.pending
-        if pending:
-            run = pending[-1]
-            if (
-                run.sink is sink
-                and run.ledger_id == ledger_id
-                and run.size_bytes < RUN_BYTES_MAX
-                and run.first_entry_id + len(run.bodies) == entry_id
-            ):
-                run.bodies.append(body)
-                run.size_bytes += size_bytes
-                return
-        pending.append(AddRun(sink, ledger_id, entry_id, [body], size_bytes))
+        run = self._continued(sink, ledger_id, entry_id)
+        if run is None:
+            self.pending.append(AddRun(sink, ledger_id, entry_id, [body], size_bytes))
+        else:
+            run.bodies.append(body)
+            run.size_bytes += size_bytes
+
+    def _continued(self, sink: AddSink, ledger_id: int, entry_id: int) -> AddRun | None:
+        """The last run, if it has room and this entry follows it."""
+        if not self.pending:
+            return None
+        run = self.pending[-1]
+        if (
+            run.sink is sink
+            and run.ledger_id == ledger_id
+            and run.size_bytes < RUN_BYTES_MAX
+            and run.first_entry_id + len(run.bodies) == entry_id
+        ):
+            return run
+        return None
 
     def put(self, sink: AddSink, ledger_id: int, entry_id: int, body: EntryBody) -> None:
         """Queue a record of any kind, which is answered by itself."""

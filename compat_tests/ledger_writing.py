@@ -14,7 +14,8 @@ from ledgers.placement import PlacementRules
 from ledgers.remote.bookie_pool import BookiePool
 from ledgers.remote.config import RemoteConfig
 from metadata.zookeeper_access import OPEN
-from metadata.zookeeper_store import ZooKeeperStore, zookeeper_address
+from metadata.zookeeper_address import zookeeper_address
+from metadata.zookeeper_store import ZooKeeperStore
 from protocol.bookkeeper.ledger_metadata import decode_ledger_metadata
 from protocol.bookkeeper.paths import ledger_path
 from runtime.clock import SystemClock

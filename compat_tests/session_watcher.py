@@ -13,7 +13,7 @@ import time
 import trio
 
 from metadata.store import SessionState
-from metadata.zookeeper_session import ZooKeeperAddress
+from metadata.zookeeper_address import ZooKeeperAddress
 from metadata.zookeeper_store import ZooKeeperStore
 
 LOOK_SECONDS = 0.001

@@ -17,7 +17,8 @@ from compat_tests.oracle.distribution import TREE, pulsar_home
 from compat_tests.oracle.vela_bookie import VelaBookie
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
 from metadata.store import MUST_NOT_EXIST
-from metadata.zookeeper_store import ZooKeeperStore, zookeeper_address
+from metadata.zookeeper_address import zookeeper_address
+from metadata.zookeeper_store import ZooKeeperStore
 from protocol.bookkeeper import messages as m
 from protocol.bookkeeper import v2
 from protocol.bookkeeper.digests import Digest, DigestType, master_key

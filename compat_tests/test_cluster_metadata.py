@@ -15,7 +15,8 @@ from compat_tests.oracle.pulsar_broker import CLUSTER, PulsarBroker, initialise_
 from compat_tests.oracle.vela_bookie import VelaBookie
 from compat_tests.oracle.vela_broker import VelaBroker
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
-from metadata.zookeeper_store import ZooKeeperStore, zookeeper_address
+from metadata.zookeeper_address import zookeeper_address
+from metadata.zookeeper_store import ZooKeeperStore
 
 FUNCTIONS = ("/pulsar", "/stream")
 """Of BookKeeper's stream storage: made by Pulsar only."""

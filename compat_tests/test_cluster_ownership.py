@@ -9,7 +9,7 @@ import trio
 from broker.cluster.records import BundleLoad
 from broker.cluster.tests.cluster_of import cluster_over, resolve, topic
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
-from metadata.zookeeper_session import ZooKeeperAddress
+from metadata.zookeeper_address import ZooKeeperAddress
 from metadata.zookeeper_store import ZooKeeperStore
 from protocol.errors import BrokerError
 

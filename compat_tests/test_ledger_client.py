@@ -18,7 +18,7 @@ from ledgers.client import LedgerClient, LedgerClientConfig
 from ledgers.placement import PlacementRules
 from ledgers.remote.bookie_pool import BookiePool
 from ledgers.remote.config import RemoteConfig
-from metadata.zookeeper_session import ZooKeeperAddress
+from metadata.zookeeper_address import ZooKeeperAddress
 from metadata.zookeeper_store import ZooKeeperStore
 from protocol.bookkeeper import v3
 from protocol.bookkeeper.digests import Digest, DigestType, entry_metadata

@@ -25,7 +25,7 @@ from ledgers.placement import PlacementRules
 from ledgers.remote.bookie_pool import BookiePool
 from ledgers.remote.config import RemoteConfig
 from metadata.ledger_list import live_ledgers
-from metadata.zookeeper_session import ZooKeeperAddress
+from metadata.zookeeper_address import ZooKeeperAddress
 from metadata.zookeeper_store import ZooKeeperStore
 from protocol.topic_name import TopicName
 from runtime.clock import SystemClock

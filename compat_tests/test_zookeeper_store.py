@@ -12,7 +12,7 @@ import trio
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
 from metadata.store import MetadataUnavailable, SessionState, VersionConflict
 from metadata.tests.conformance import *  # noqa: F403 - the tests of the contract
-from metadata.zookeeper_session import ZooKeeperAddress
+from metadata.zookeeper_address import ZooKeeperAddress
 from metadata.zookeeper_store import ZooKeeperStore
 
 _roots = itertools.count()

@@ -59,7 +59,8 @@ async def open_store(
 
         return await RocksStore.open(Path(_path_in(url, rest, ROCKSDB)))
     from metadata.zookeeper_access import AccessRefused, read_access
-    from metadata.zookeeper_store import ZooKeeperStore, zookeeper_address
+    from metadata.zookeeper_address import zookeeper_address
+    from metadata.zookeeper_store import ZooKeeperStore
 
     try:
         address = zookeeper_address(rest, session_timeout_seconds, read_access(config_path))
@@ -89,7 +90,7 @@ def shared_place(url: str) -> object:
             return _path_in(url, rest, UNIX)
     except MetadataUnavailable as error:
         raise ValueError(str(error)) from error
-    from metadata.zookeeper_store import zookeeper_address
+    from metadata.zookeeper_address import zookeeper_address
 
     return zookeeper_address(rest, 1.0)
 

@@ -27,7 +27,6 @@ import socket
 import struct
 import time
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, final
 
 import trio
@@ -40,13 +39,14 @@ from kazoo.security import make_digest_acl
 
 from metadata.session_times import Lease
 from metadata.store import SessionState
-from metadata.zookeeper_access import OPEN, ZooKeeperAccess
 from security.tls_faults import reason_of
 from security.tls_suites import UnusableTls
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from metadata.zookeeper_access import ZooKeeperAccess
+    from metadata.zookeeper_address import ZooKeeperAddress
     from security.tls_client import TlsClientContexts
 
 logging.getLogger("kazoo").addHandler(logging.NullHandler())
@@ -187,19 +187,6 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
     def _read_watch_event(self, buffer: bytes, offset: int) -> None:
         event, _end = Watch.deserialize(buffer, offset)
         self.on_event(event.path)
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ZooKeeperAddress:
-    """Where ZooKeeper is, and below which path of it the tree begins."""
-
-    hosts: str
-    """`host:port,host:port`; the port may be left out (2181)."""
-    chroot: str = ""
-    """`/path`, or empty for the root."""
-    session_timeout_seconds: float = 30.0
-    access: ZooKeeperAccess = OPEN
 
 
 @final

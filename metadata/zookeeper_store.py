@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, final
-from urllib.parse import urlsplit
 
 import structlog
 import trio
@@ -48,13 +47,13 @@ from metadata.store import (
     VersionConflict,
 )
 from metadata.watches import Watches
-from metadata.zookeeper_access import OPEN, ZooKeeperAccess
-from metadata.zookeeper_session import SessionFailed, ZooKeeperAddress, ZooKeeperSession
+from metadata.zookeeper_session import SessionFailed, ZooKeeperSession
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from metadata.store import OnChange, OnSession
+    from metadata.zookeeper_address import ZooKeeperAddress
 
 log = structlog.get_logger()
 
@@ -83,36 +82,6 @@ class OpenSession(Protocol):
         connect_seconds_max: float,
     ) -> ZooKeeperSession:
         """Raises: SessionFailed."""
-
-
-def zookeeper_address(
-    url: str, session_timeout_seconds: float, access: ZooKeeperAccess = OPEN
-) -> ZooKeeperAddress:
-    """The address in `zk:host:port,host:port/chroot`, `zk://...`, or the same without `zk:`.
-
-    Raises: ValueError: the text says what is wrong.
-    """
-    rest = url.removeprefix("zk:").removeprefix("//")
-    hosts, slash, chroot = rest.partition("/")
-    chroot = slash + chroot.rstrip("/")
-    for host in hosts.split(","):
-        try:
-            parts = urlsplit(f"//{host}")
-            is_right = bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            is_right = False
-        if not is_right:
-            raise ValueError(f"{url!r} should name ZooKeeper as zk:host:port,host:port/path")
-    if chroot.strip("/"):
-        node_key(chroot)
-    else:
-        chroot = ""
-    return ZooKeeperAddress(
-        hosts=hosts,
-        chroot=chroot,
-        session_timeout_seconds=session_timeout_seconds,
-        access=access,
-    )
 
 
 @final

@@ -27,6 +27,7 @@ from native.checksums import crc32c as native_crc32c
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import RemoteProtocolError
 from protocol.outline import Shape, check_fields
+from protocol.varints import after_varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -289,7 +290,7 @@ def _count_of(data: bytes, start: i64, end: i64) -> i64:
         wire_type = tag & 7
         if wire_type == 0 or wire_type == 2:
             begin = at
-            at = _after_varint(data, begin, end)
+            at = after_varint(data, begin, end)
             if at > end:
                 return 0
             value: i64 = data[begin]
@@ -341,7 +342,7 @@ def _is_pair(data: bytes, at: i64, end: i64, pairs_field: i64) -> bool:
         wire_type = tag & 7
         if wire_type == 2:
             begin = at
-            at = _after_varint(data, begin, end)
+            at = after_varint(data, begin, end)
             if at > end:
                 return False
             size: i64 = data[begin]
@@ -357,7 +358,7 @@ def _is_pair(data: bytes, at: i64, end: i64, pairs_field: i64) -> bool:
                 return False
             at += size
         elif wire_type == 0:
-            at = _after_varint(data, at, end)
+            at = after_varint(data, at, end)
         elif wire_type == 1:
             at += 8
         elif wire_type == 5:
@@ -381,16 +382,6 @@ def _parsed_count(data: bytes, start: i64, end: i64) -> i64:
         metadata.compression,
         metadata.uncompressed_size,
     )
-
-
-def _after_varint(data: bytes, at: i64, end: i64) -> i64:
-    """Where the varint at `at` ends; after `end` if it does not."""
-    last = at + 9
-    while at < end and at <= last:
-        if data[at] < 0x80:
-            return at + 1
-        at += 1
-    return end + 1
 
 
 def _long_varint(data: bytes, at: i64, end: i64) -> i64:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from protocol import pulsar_api_pb2 as pb
+from protocol.varints import after_varint, read_varint
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -30,9 +31,6 @@ _ENTRY_ID: Final = 0x10
 _PARTITION: Final = 0x18
 _BATCH_INDEX: Final = 0x20
 """The number of the message in its batch: with it, too, the whole entry is meant."""
-_VARINT_BITS_READ: Final = 63
-"""More do not fit into an i64, with which compiled code computes without objects."""
-_VARINT_SIZE_MAX: Final = 10
 _PREFIX_0: Final = ACK_PREFIX[0]
 _PREFIX_1: Final = ACK_PREFIX[1]
 _PREFIX_2: Final = ACK_PREFIX[2]
@@ -120,10 +118,10 @@ def read_acks(
 def _read(data: bytes, start: i64, end: i64, entry_ids: list[int]) -> tuple[i64, i64, i64]:
     """Append the entries of the command there. Returns its consumer, 1 if it is cumulative, and its
     ledger: negative if it is no command that is read here, and what was appended is void."""
-    size, position = _number(data, start + 3, end)
+    size, position = read_varint(data, start + 3, end)
     if size != end - position or position >= end or data[position] != _CONSUMER_ID:
         return 0, 0, -1
-    consumer_id, position = _number(data, position + 1, end)
+    consumer_id, position = read_varint(data, position + 1, end)
     if consumer_id < 0 or position + 4 > end or data[position] != _ACK_TYPE:
         return 0, 0, -1
     kind: i64 = data[position + 1]
@@ -137,44 +135,20 @@ def _read(data: bytes, start: i64, end: i64, entry_ids: list[int]) -> tuple[i64,
         stop = position + 2 + data[position + 1]
         if data[position + 1] > 0x7F or stop > end or data[position + 2] != _LEDGER_ID:
             return 0, 0, -1
-        its_ledger, position = _number(data, position + 3, stop)
+        its_ledger, position = read_varint(data, position + 3, stop)
         if its_ledger < 0 or (ledger_id >= 0 and its_ledger != ledger_id):
             return 0, 0, -1
         ledger_id = its_ledger
         if position >= stop or data[position] != _ENTRY_ID:
             return 0, 0, -1
-        entry_id, position = _number(data, position + 1, stop)
+        entry_id, position = read_varint(data, position + 1, stop)
         if entry_id < 0:
             return 0, 0, -1
         if position < stop and data[position] == _PARTITION:
-            position = _after_varint(data, position + 1, stop)
-        if 0 <= position < stop and data[position] == _BATCH_INDEX:
-            position = _after_varint(data, position + 1, stop)
+            position = after_varint(data, position + 1, stop)
+        if position < stop and data[position] == _BATCH_INDEX:
+            position = after_varint(data, position + 1, stop)
         if position != stop:
             return 0, 0, -1
         entry_ids.append(entry_id)
     return consumer_id, kind, ledger_id
-
-
-def _number(data: bytes, position: i64, end: i64) -> tuple[i64, i64]:
-    """The varint there, and where it ends. Negative: it is none, or too large."""
-    value: i64 = 0
-    shift: i64 = 0
-    while position < end and shift < _VARINT_BITS_READ:
-        byte: i64 = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-    return -1, position
-
-
-def _after_varint(data: bytes, position: i64, end: i64) -> i64:
-    """Where a varint ends. Negative: it is none."""
-    last: i64 = min(end, position + _VARINT_SIZE_MAX)
-    while position < last:
-        position += 1
-        if data[position - 1] < 0x80:
-            return position
-    return -1

@@ -23,6 +23,7 @@ from protocol.requests import (
     Ping,
     Subscribe,
 )
+from protocol.varints import read_varint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,8 +41,6 @@ _PARTITIONS: Final = int(pb.BaseCommand.PARTITIONED_METADATA)
 _CLOSE_CONSUMER: Final = int(pb.BaseCommand.CLOSE_CONSUMER)
 _PING: Final = int(pb.BaseCommand.PING)
 _METADATA: Final = 0x52
-_VARINT_BITS_READ: Final = 63
-"""More do not fit into an i64, with which compiled code computes without objects."""
 _NUMBER_MAX: Final = 2**31 - 1
 """Of fields of 32 bits."""
 _SUB_TYPE_MAX: Final = max(pb.CommandSubscribe.SubType.values())
@@ -245,14 +244,4 @@ def _number(data: bytes, at: i64, end: i64, tag: i64) -> tuple[i64, i64]:
     field, or the number is too large or broken."""
     if not 0 <= at < end or data[at] != tag:
         return 0, -1
-    at += 1
-    value: i64 = 0
-    shift: i64 = 0
-    while at < end and shift < _VARINT_BITS_READ:
-        byte: i64 = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-    return 0, -1
+    return read_varint(data, at + 1, end)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from protocol.varints import read_varint
+
 if TYPE_CHECKING:
     from mypy_extensions import i64
 
@@ -19,8 +21,6 @@ _PARTITION_KEY: Final = 0x32
 _KEY_IS_BASE64: Final = 0x88
 _ORDERING_KEY: Final = 0x92
 _CHECKSUM_HEAD_SIZE: Final = 6
-_VARINT_BITS_READ: Final = 56
-"""More are left to the parser: a number stays far from the sign of an i64."""
 
 
 def _metadata_start(data: bytes) -> i64:
@@ -30,20 +30,6 @@ def _metadata_start(data: bytes) -> i64:
     if size > 1 and data[0] == 0x0E:
         start = 4 + _CHECKSUM_HEAD_SIZE if data[1] == 0x01 else size + 1
     return start if start <= size else 0
-
-
-def _number(data: bytes, at: i64, end: i64) -> tuple[i64, i64]:
-    """The varint there, and where it ends. Negative: it is none, or too large."""
-    value: i64 = 0
-    shift: i64 = 0
-    while at < end and shift < _VARINT_BITS_READ:
-        byte: i64 = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-    return -1, at
 
 
 def sticky_key_in(data: bytes) -> bytes | None:
@@ -79,7 +65,7 @@ def sticky_key_in(data: bytes) -> bytes | None:
         wire_type = tag & 7
         if tag < 8 or (wire_type != 0 and wire_type != 2):
             return None
-        value, at = _number(data, at, end)
+        value, at = read_varint(data, at, end)
         if value < 0:
             return None
         if wire_type == 2:

@@ -33,6 +33,7 @@ from broker.policies.given import (
     compaction_threshold,
     entry_filters,
     limit,
+    not_negative,
     retention,
     snapshot_interval,
     strategy,
@@ -90,17 +91,15 @@ def _retention_conflict(record: Policies, value: Json, config: BrokerConfig) -> 
 
 
 def _time_to_live(policy: str, value: Json) -> int:
-    number = whole_number(policy, value)
-    if number < 0:
-        raise precondition_failed("Invalid value for message TTL, message TTL must >= 0")
-    return number
+    return not_negative(
+        whole_number(policy, value), "Invalid value for message TTL, message TTL must >= 0"
+    )
 
 
 def _expiration_time(policy: str, value: Json) -> int:
-    number = whole_number(policy, value)
-    if number < 0:
-        raise precondition_failed("Invalid value for subscription expiration time")
-    return number
+    return not_negative(
+        whole_number(policy, value), "Invalid value for subscription expiration time"
+    )
 
 
 @final

@@ -24,7 +24,14 @@ from broker.policies.delivery_rates import (
     record_of_subscribe,
     subscribe_rate,
 )
-from broker.policies.given import Check, limit, subscription_types, time_to_live, whole_number
+from broker.policies.given import (
+    Check,
+    limit,
+    not_negative,
+    subscription_types,
+    time_to_live,
+    whole_number,
+)
 from broker.policies.levels import Levels
 from broker.policies.persistence import persistence, record_of
 from broker.policies.rates import publish_rate
@@ -111,17 +118,11 @@ def _number(path: str, field: str, check: Check, name: str = "") -> TopicPolicy:
 
 
 def _unacked(policy: str, value: Json) -> Json:
-    number = whole_number(policy, value)
-    if number < 0:
-        raise precondition_failed("maxUnackedNum must be 0 or more")
-    return number
+    return not_negative(whole_number(policy, value), "maxUnackedNum must be 0 or more")
 
 
 def _consumers_of_subscription(policy: str, value: Json) -> Json:
-    number = whole_number(policy, value)
-    if number < 0:
-        raise precondition_failed(f"Invalid value for {policy}")
-    return number
+    return not_negative(whole_number(policy, value), f"Invalid value for {policy}")
 
 
 _WRONG_SIZE: Final = (
@@ -131,10 +132,7 @@ _WRONG_SIZE: Final = (
 
 
 def _message_size(policy: str, value: Json) -> Json:
-    number = whole_number(policy, value)
-    if number < 0:
-        raise precondition_failed(_WRONG_SIZE)
-    return number
+    return not_negative(whole_number(policy, value), _WRONG_SIZE)
 
 
 def _refuse_size(context: AdminContext, value: Json) -> None:

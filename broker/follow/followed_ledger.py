@@ -21,10 +21,10 @@ from broker.follow.link import Link
 from broker.follow.shadow import SHADOW_SOURCE
 from broker.follow.share_cursors import ShareCursors
 from broker.follow.source_table import SourceInDoubt, SourceTable
-from broker.managed_ledger.appender import AppendState
 from broker.managed_ledger.entry_cache import ENTRY_OVERHEAD_BYTES
 from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.ledger_record import decode_ledger_record
+from broker.managed_ledger.open_appends import AppendState
 from broker.managed_ledger.paths import ledger_info_path
 from broker.managed_ledger.readable_ledger import ReadableLedger
 from protocol.errors import BrokerError, NotAllowed, ServiceNotReady, TopicNotFound

@@ -154,18 +154,9 @@ class ShareCursors:
     def _new_cursor(
         self, name: str, mark_delete: Position, properties: Mapping[str, str], *, durable: bool
     ) -> Cursor:
-        store = None
-        if durable:
-            store = CursorStore(self._context, self._name, name, self)
-        return Cursor(
-            name,
-            self._table,
-            mark_delete,
-            properties,
-            store,
-            self._context.config.max_ranges_in_metadata_store,
-            self,
-        )
+        store = CursorStore(self._context, self._name, name, self) if durable else None
+        ranges_max = self._context.config.max_ranges_in_metadata_store
+        return Cursor(name, self._table, mark_delete, properties, store, ranges_max, self)
 
     async def check_owner(self) -> None:
         """See StoreOwner."""

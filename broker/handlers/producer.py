@@ -8,7 +8,7 @@ from broker.handlers.lookup import parse_topic
 from broker.handlers.pending import PendingProducer
 from broker.subscription.request import SubscriptionRequest
 from broker.topic.producer_request import SHARED, ProducerRequest
-from broker.topic.topic import PRODUCERS
+from broker.topic.topic_use import PRODUCERS
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, final
 
 from broker.handlers.lookup import parse_topic
 from broker.schemas.registry import DELETED, schema_id_of, version_bytes, version_number
-from broker.topic.topic import PRODUCERS
+from broker.topic.topic_use import PRODUCERS
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import IncompatibleSchema, TopicNotFound

@@ -20,7 +20,6 @@ younger than the minimum; the entry that crosses the limit is the last of its le
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 import structlog
@@ -31,29 +30,19 @@ from broker.managed_ledger.context import NO_LISTENER
 from broker.managed_ledger.entry_cache import ENTRY_OVERHEAD_BYTES
 from broker.managed_ledger.ledger_list import OwnershipLost
 from broker.managed_ledger.ledger_table import LedgerRow
+from broker.managed_ledger.open_appends import AppendState, OpenAppends
 from broker.managed_ledger.roll_attempts import RollAttempts, no_entries
 from ledgers.errors import LedgerError, LedgerFenced, LedgerNotFound
 from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:
     from broker.entry import Entry
-    from broker.managed_ledger.context import AppendListener, LedgerContext
+    from broker.managed_ledger.context import LedgerContext
     from broker.managed_ledger.entry_cache import TopicCache
     from broker.managed_ledger.ledger_list import LedgerList
     from ledgers.entry_writer import EntryWriter, WriterListener
 
 _log = structlog.get_logger()
-
-
-class AppendState(Enum):
-    """See the module docstring."""
-
-    OPEN = "Open"
-    ROLLING = "Rolling"
-    BROKEN = "Broken"
-    FENCED = "Fenced"
-    TERMINATED = "Terminated"
-    CLOSED = "Closed"
 
 
 _SESSION_IS_OVER: Final = "the session with the metadata store is over"
@@ -88,14 +77,13 @@ class _NoOwner:
 
 
 @final
-class Appender:
+class Appender(OpenAppends):
     """See the module docstring. `listener` is set by the topic before it appends."""
 
     __slots__ = (
         "_cache",
         "_confirmed",
         "_context",
-        "_contexts",
         "_current",
         "_drained",
         "_entries_max",
@@ -104,18 +92,13 @@ class Appender:
         "_met_refusal",
         "_opened_at",
         "_owner",
-        "_pending",
-        "_queue",
         "_rolls",
         "_size_bytes_max",
         "_writer",
         "cache_tail",
         "entries_added",
-        "failure",
-        "listener",
         "opened_at_ms",
         "size_added_bytes",
-        "state",
     )
 
     def __init__(
@@ -125,6 +108,7 @@ class Appender:
         cache: TopicCache,
         owner: AppenderOwner,
     ) -> None:
+        super().__init__()
         self._context = context
         self._owner = owner
         self._list = ledger_list
@@ -133,10 +117,6 @@ class Appender:
         self._size_bytes_max = context.config.max_size_per_ledger_bytes
         self._writer: EntryWriter | None = None
         self._current: EntryWriter | None = None
-        self._pending: list[Entry] = []
-        self._contexts: list[object] = []
-        """Contexts, one for each entry of `_pending`."""
-        self._queue: list[tuple[Entry, object]] = []
         self._confirmed = -1
         self._opened_at = 0.0
         self._rolls = RollAttempts(context.config)
@@ -145,18 +125,10 @@ class Appender:
         """Logs once for each ledger it happens to."""
         self._drained: trio.Event | None = None
         """Set once nothing is pending; None while nobody waits for that."""
-        self.state = AppendState.CLOSED
-        self.failure: BrokerError | None = None
-        self.listener: AppendListener | None = None
         self.cache_tail = False
         self.opened_at_ms = 0
         self.entries_added = 0
         self.size_added_bytes = 0
-
-    @property
-    def pending_count(self) -> int:
-        """Appends whose outcome is not known yet."""
-        return len(self._pending) + len(self._queue)
 
     @property
     def size_pending_bytes(self) -> int:
@@ -246,12 +218,7 @@ class Appender:
         first = self._confirmed + 1
         count = entry_id - self._confirmed
         self._confirmed = entry_id
-        pending, contexts = self._pending, self._contexts
-        if count == len(pending):
-            self._pending, self._contexts = [], []
-        else:
-            pending, self._pending = pending[:count], pending[count:]
-            contexts, self._contexts = contexts[:count], contexts[count:]
+        pending, contexts = self._take_confirmed(count)
         table = self._list.table
         size_bytes = length - table.tail.size_bytes
         table.grow(entry_id + 1, length)
@@ -334,13 +301,6 @@ class Appender:
         error = self.failure or self._refusal()
         for context in contexts:
             self.listener.on_append_failed(context, error)
-
-    def _refusal(self) -> BrokerError:
-        if self.state is AppendState.TERMINATED:
-            return BrokerError(ServerError.TopicTerminatedError, "the topic was terminated")
-        return BrokerError(
-            ServerError.ServiceNotReady, "the topic is being closed: look it up again"
-        )
 
     # --- rolling ------------------------------------------------------------------------
 
@@ -511,18 +471,3 @@ class Appender:
         self._tell_drained()
         self._fail_all(self._take_pending())
         self._fail_queued()
-
-    def _take_pending(self) -> list[tuple[Entry, object]]:
-        pending, contexts = self._pending, self._contexts
-        self._pending, self._contexts = [], []
-        return list(zip(pending, contexts, strict=True))
-
-    def _fail_queued(self) -> None:
-        queue, self._queue = self._queue, []
-        self._fail_all(queue)
-
-    def _fail_all(self, failed: list[tuple[Entry, object]]) -> None:
-        error = self.failure or self._refusal()
-        for _, append_context in failed:
-            assert self.listener is not None
-            self.listener.on_append_failed(append_context, error)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 import trio
 
-from broker.managed_ledger.appender import AppendState
 from broker.managed_ledger.context import LedgerContext
 from broker.managed_ledger.cursor_record import INLINE, attached_ledger, decode_cursor_record
 from broker.managed_ledger.entry_cache import EntryCache
@@ -26,6 +25,7 @@ from broker.managed_ledger.ledger import ManagedLedger, refuse_missing
 from broker.managed_ledger.ledger_list import LedgerList, OwnershipLost
 from broker.managed_ledger.ledger_record import LedgerRecord, damaged, decode_ledger_record
 from broker.managed_ledger.ledger_table import LedgerRow, LedgerTable
+from broker.managed_ledger.open_appends import AppendState
 from broker.managed_ledger.owner_of_ledger import managed_ledger_of
 from broker.managed_ledger.paths import MANAGED_LEDGERS_ROOT, decode_name, ledger_info_path
 from broker.managed_ledger.tenure import Tenure

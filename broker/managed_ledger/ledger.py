@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 import structlog
 
-from broker.managed_ledger.appender import Appender, AppendState
+from broker.managed_ledger.appender import Appender
 from broker.managed_ledger.cursor import Cursor
 from broker.managed_ledger.cursor_record import INTERNAL_PREFIX
 from broker.managed_ledger.cursor_store import CursorStore
 from broker.managed_ledger.ledger_list import OwnershipLost
+from broker.managed_ledger.open_appends import AppendState
 from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
 from broker.managed_ledger.readable_ledger import ReadableLedger
 from broker.managed_ledger.trimming import trimmable_count
@@ -170,7 +171,7 @@ class ManagedLedger(ReadableLedger):
             for key, text in (properties or {}).items()
             if not key.startswith(INTERNAL_PREFIX)
         }
-        cursor = self._new_cursor(name, mark_delete, given, durable)
+        cursor = self._new_cursor(name, mark_delete, given, durable=durable)
         self.cursors[name] = cursor
         self._appender.cache_tail = True
         try:
@@ -204,20 +205,11 @@ class ManagedLedger(ReadableLedger):
             self.request_trim()
 
     def _new_cursor(
-        self, name: str, mark_delete: Position, properties: Mapping[str, str], durable: bool
+        self, name: str, mark_delete: Position, properties: Mapping[str, str], *, durable: bool
     ) -> Cursor:
-        store: CursorStore | None = None
-        if durable:
-            store = CursorStore(self._context, self.name, name, self)
-        return Cursor(
-            name,
-            self._table,
-            mark_delete,
-            properties,
-            store,
-            self._context.config.max_ranges_in_metadata_store,
-            self,
-        )
+        store = CursorStore(self._context, self.name, name, self) if durable else None
+        ranges_max = self._context.config.max_ranges_in_metadata_store
+        return Cursor(name, self._table, mark_delete, properties, store, ranges_max, self)
 
     async def check_owner(self) -> None:
         """See StoreOwner."""

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from broker.entry import Entry
-    from broker.managed_ledger.appender import AppendState
     from broker.managed_ledger.context import LedgerContext
     from broker.managed_ledger.cursor import Cursor
     from broker.managed_ledger.ledger_list import LedgerList
     from broker.managed_ledger.ledger_table import LedgerRow
+    from broker.managed_ledger.open_appends import AppendState
     from ledgers.client import LedgerClient
     from protocol.position import Position
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from broker.config import BrokerConfig
     from broker.metadata_copy.source import MovedBookie
     from broker.metadata_copy.survey import Survey
-    from metadata.zookeeper_session import ZooKeeperAddress
+    from metadata.zookeeper_address import ZooKeeperAddress
 
 
 @click.command("copy-metadata")
@@ -118,8 +118,7 @@ def _zookeeper(url: str, session_timeout_s: float, config_path: str) -> ZooKeepe
     """Raises: ValueError: it names no ZooKeeper. The text says so. AccessRefused."""
     from metadata.opening import shared_place
     from metadata.zookeeper_access import read_access
-    from metadata.zookeeper_session import ZooKeeperAddress
-    from metadata.zookeeper_store import zookeeper_address
+    from metadata.zookeeper_address import ZooKeeperAddress, zookeeper_address
 
     if not isinstance(shared_place(url), ZooKeeperAddress):
         raise ValueError(f"{url} is no ZooKeeper: name it as zk:host:port,host:port/path")

@@ -63,28 +63,26 @@ def whole_number(policy: str, value: Json) -> int:
     return whole(policy, value, INT)
 
 
+def not_negative(number: int, refusal: str) -> int:
+    """The number. Raises: Refusal: with this text, if it is below 0."""
+    if number < 0:
+        raise precondition_failed(refusal)
+    return number
+
+
 def limit(policy: str, value: Json) -> int:
     """A number that is 0 or more."""
-    number = whole_number(policy, value)
-    if number < 0:
-        raise precondition_failed(f"{policy} must be 0 or more")
-    return number
+    return not_negative(whole_number(policy, value), f"{policy} must be 0 or more")
 
 
 def snapshot_interval(policy: str, value: Json) -> int:
     """Seconds between two snapshots for deduplication; 0: only the number of entries counts."""
-    number = whole_number(policy, value)
-    if number < 0:
-        raise precondition_failed("interval must be greater than or equal to 0")
-    return number
+    return not_negative(whole_number(policy, value), "interval must be greater than or equal to 0")
 
 
 def compaction_threshold(policy: str, value: Json) -> int:
     """Bytes of backlog after which a topic is to be compacted; 0: never."""
-    number = whole(policy, value, LONG)
-    if number < 0:
-        raise precondition_failed(f"{policy} must be 0 or more")
-    return number
+    return not_negative(whole(policy, value, LONG), f"{policy} must be 0 or more")
 
 
 def entry_filters(policy: str, value: Json) -> Json:
@@ -108,10 +106,7 @@ def auto_update_strategy(policy: str, value: Json) -> str:
 
 def time_to_live(policy: str, value: Json) -> int:
     """How long messages wait in the backlog, of a new namespace or of a topic."""
-    number = whole_number(policy, value)
-    if number < 0:
-        raise precondition_failed("Invalid value for message TTL")
-    return number
+    return not_negative(whole_number(policy, value), "Invalid value for message TTL")
 
 
 def by_cluster(check: Check) -> Check:

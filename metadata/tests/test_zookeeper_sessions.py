@@ -14,7 +14,8 @@ from kazoo.exceptions import ConnectionLoss, UnimplementedError
 
 from metadata.store import MetadataUnavailable, SessionState
 from metadata.tests.zookeeper_peer import ZooKeeperPeer
-from metadata.zookeeper_session import ZooKeeperAddress, ZooKeeperSession
+from metadata.zookeeper_address import ZooKeeperAddress
+from metadata.zookeeper_session import ZooKeeperSession
 from metadata.zookeeper_store import ZooKeeperStore
 
 ADDRESS = ZooKeeperAddress(hosts="127.0.0.1:1", session_timeout_seconds=30.0)

@@ -40,9 +40,9 @@ def test_both_find_the_same_key(producer_name, sequence_id, others, properties, 
         metadata.properties.add(key=key, value=value)
     found = sticky_key_in(encode_message(metadata, b"payload", checksum=checksum))
     assert found is None or found == sticky_key(metadata)
-    is_plain = sequence_id < 2**55 and max(others.get("event_time", 0), 0) < 2**55
-    is_plain &= others.get("highest_sequence_id", 0) < 2**55
-    is_plain &= 0 <= others.get("deliver_at_time", 0) < 2**55
+    is_plain = sequence_id < 2**63 and max(others.get("event_time", 0), 0) < 2**63
+    is_plain &= others.get("highest_sequence_id", 0) < 2**63
+    is_plain &= 0 <= others.get("deliver_at_time", 0) < 2**63
     is_plain &= not others.get("partition_key_b64_encoded")
     if is_plain and producer_name.isascii() and others.get("partition_key", "").isascii():
         assert found is not None  # the usual form is not parsed

@@ -13,7 +13,8 @@ from ledgers.client import LedgerClient, LedgerClientConfig
 from ledgers.placement import PlacementRules
 from ledgers.remote.bookie_pool import BookiePool
 from ledgers.remote.config import RemoteConfig
-from metadata.zookeeper_store import ZooKeeperStore, zookeeper_address
+from metadata.zookeeper_address import zookeeper_address
+from metadata.zookeeper_store import ZooKeeperStore
 from runtime.clock import SystemClock
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ import trio.testing
 from structlog.testing import capture_logs
 
 from bookie.api import Status
-from broker.managed_ledger.appender import AppendState
 from broker.managed_ledger.config import LedgerPolicies, RetentionPolicy
 from broker.managed_ledger.cursor_store import CursorStore
 from broker.managed_ledger.ledger_list import OwnershipLost
+from broker.managed_ledger.open_appends import AppendState
 from broker.managed_ledger.paths import cursor_info_path, ledger_info_path
 from broker.managed_ledger.tests.world import (
     NAME,

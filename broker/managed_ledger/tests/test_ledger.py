@@ -4,7 +4,7 @@ from structlog.testing import capture_logs
 
 from bookie.api import Status
 from broker.entry import Entry
-from broker.managed_ledger.appender import AppendState
+from broker.managed_ledger.open_appends import AppendState
 from broker.managed_ledger.tests.world import (
     NAME,
     World,

@@ -8,7 +8,8 @@ from structlog.testing import capture_logs
 
 from broker.net.tests.harness import T, running
 from broker.topic.housekeeping import Housekeeping
-from broker.topic.persistent import FINISH_SECONDS_MAX, PersistentTopic
+from broker.topic.persistent import PersistentTopic
+from broker.topic.publishing import FINISH_SECONDS_MAX
 from metadata.store import MetadataUnavailable
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb

@@ -19,7 +19,7 @@ from broker.policies.scopes import NamespacePolicies
 from broker.subscription.sub_types import EXCLUSIVE, KEY_SHARED, SHARED
 from broker.topic.resting import Resting
 from broker.topic.services import TopicServices
-from broker.topic.topic import AT_REST
+from broker.topic.topic_use import AT_REST
 from protocol import client as c
 
 NAME = "persistent://public/default/t"

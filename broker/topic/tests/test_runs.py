@@ -6,7 +6,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.managed_ledger.appender import AppendState
+from broker.managed_ledger.open_appends import AppendState
 from broker.net.tests.harness import T, running
 from broker.topic.dedup_store import DedupStore
 from protocol import client as c
