@@ -242,8 +242,14 @@ class Cursor:
         store. The next change makes another. Raises: OwnershipLost, MetadataUnavailable."""
         async with self._lock:
             store = self._store
-            if store is not None and store.has_open_ledger and self._is_inline_possible():
+            if store is not None and self.needs_rest:
                 await self._write_inline(store, self._state)
+
+    @property
+    def needs_rest(self) -> bool:
+        """Whether `rest` would give up something."""
+        store = self._store
+        return store is not None and store.has_open_ledger and self._is_inline_possible()
 
     async def restore(self) -> None:
         """Load the stored state. Called once, before the cursor is used."""

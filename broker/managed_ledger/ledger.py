@@ -255,6 +255,11 @@ class ManagedLedger(ReadableLedger):
                 if self.cursors.get(cursor.name) is cursor:
                     await cursor.rest()
 
+    @property
+    def needs_rest(self) -> bool:
+        """See ReadableLedger."""
+        return super().needs_rest or any(each.needs_rest for each in self.cursors.values())
+
     # --- writing ------------------------------------------------------------------------
 
     async def create_ledger(self, listener: WriterListener) -> EntryWriter:

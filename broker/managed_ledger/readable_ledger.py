@@ -208,6 +208,11 @@ class ReadableLedger:
             self._made_reader = self._made_readers = None
             self._cache.clear()
 
+    @property
+    def needs_rest(self) -> bool:
+        """Whether `rest` would give up something: it has been used since."""
+        return self._made_reader is not None
+
     # --- statistics ---------------------------------------------------------------------
 
     def _statistics(

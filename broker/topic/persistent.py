@@ -82,6 +82,11 @@ class PersistentTopic(PublishingTopic):
         self._after_publishes = self._after_publishes or None
         await self.ledger.rest()
 
+    @property
+    def needs_rest(self) -> bool:
+        """See Topic. Expiry moves cursors, and a cursor that is stored gets a ledger."""
+        return self.ledger.needs_rest
+
     def check_subscribe_rate(self, address: str, name: str, consumer_id: int) -> None:
         """Raises: BrokerError NotAllowedError, as in Pulsar: it subscribes too often."""
         rate = self.policies.effective.delivery.subscribe

@@ -34,10 +34,12 @@ class Topic(TopicSubscriptions):
 
     def rest_is_due(self, now: float, after_seconds: float) -> bool:
         """Whether it has been without clients and operations for so long, and not put to rest
-        since it was last used. Asked again and again: it counts from the first time it sees no
-        client."""
+        since it was last used, or moved by expiry or an administrator. Asked again and again: it
+        counts from the first time it sees no client."""
         if self.unattended_since == AT_REST:
-            return False  # Whoever comes touches it.
+            if not self.needs_rest:
+                return False  # Whoever comes touches it.
+            self.unattended_since = ATTENDED
         if self.closing or len(self.operations) or self.access.producers or self.consumer_count():
             self.unattended_since = ATTENDED
             return False
@@ -45,6 +47,12 @@ class Topic(TopicSubscriptions):
             self.unattended_since = now
         since = max(self.unattended_since, self.active_at)
         return now - since >= after_seconds
+
+    @property
+    def needs_rest(self) -> bool:
+        """Whether a part that `rest` gave up has been made again, by something that is no client
+        and does not touch the topic."""
+        return False
 
     async def rest(self) -> None:
         """Give up what the next use makes again. Whoever comes meanwhile finds everything.

@@ -213,6 +213,28 @@ async def test_a_use_between_two_looks_begins_the_time_anew():
         assert topic.unattended_since != AT_REST
 
 
+@pytest.mark.parametrize("change", ["expiry", "skip", "seek"])
+async def test_a_topic_at_rest_whose_cursor_was_moved_goes_to_rest_again(change):
+    """Expiry moves those of a hundred thousand topics at once, and no client comes to them."""
+    async with resting_world() as world:
+        topic = await used(world.broker, acked=False)
+        await world.time_passes()
+        subscription, cursor = topic.subscriptions["s"], topic.ledger.cursors["s"]
+        active_at = topic.active_at
+        if change == "expiry":
+            assert subscription.skip_past(topic.last_position()) == 1
+        elif change == "skip":
+            await subscription.clear_backlog()
+        else:
+            await subscription.seek((0, 0))
+        await cursor.flush()
+        assert cursor.cursor_ledger != (-1, -1)
+        await world.time_passes()
+        assert topic.unattended_since == AT_REST
+        assert cursor.cursor_ledger == (-1, -1)
+        assert topic.active_at == active_at
+
+
 async def test_a_topic_whose_cursor_cannot_be_stored_does_not_keep_others_from_rest(monkeypatch):
     async with resting_world() as world:
         topic, other = await used(world.broker), await used(world.broker, f"{NAME}2")
