@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.crash.kill9 import Options, Report, Run, stuck_producers
+from tests.crash.load import stays_unacked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,3 +46,12 @@ def test_the_summary_tells_rounds_messages_acks_holes_and_restart_times() -> Non
 
 def test_a_producer_that_has_sent_everything_is_not_called_stuck() -> None:
     assert stuck_producers([5, 950, 7], [6, 950, 7], 1000) == [2]
+
+
+def test_the_first_entry_stays_unacked_so_that_no_ledger_is_removed() -> None:
+    holes: set[tuple[int, int]] = set()
+    entries = [(1, number) for number in range(200)]
+    left = [entry for entry in entries if stays_unacked(entry, holes)]
+    assert left[0] == entries[0]
+    assert 1 < len(left) < len(entries) / 4
+    assert left == [entry for entry in entries if stays_unacked(entry, holes)]  # after a restart
