@@ -68,17 +68,19 @@ def counter(readers, call=None):
 
 async def test_what_comes_for_readers_takes_no_turn_of_trio():
     """Fails with a version of trio whose loop this does not know."""
-    turns, times = Turns(), 20
+    turns, times, done = Turns(), 20, trio.Event()
     async with running() as (readers, _):
 
         def write_again():
             if len(values) < times:
                 os.eventfd_write(descriptor, 1)
+            else:
+                done.set()
 
         with counter(readers, write_again) as (descriptor, values):
             os.eventfd_write(descriptor, 1)
             trio.lowlevel.add_instrument(turns)
-            await trio.sleep(0.1)
+            await done.wait()
             trio.lowlevel.remove_instrument(turns)
     assert len(values) == times
     assert turns.count < times // 2
@@ -147,6 +149,25 @@ async def test_a_failure_of_an_urgent_call_ends_the_readers_and_not_the_loop(way
     readers.add_urgent(urgent, fail)
     try:
         with trio.fail_after(TIMEOUT_SECONDS), pytest.raises(ValueError, match="journal"):
+            await readers.run()
+        await trio.lowlevel.checkpoint()
+    finally:
+        readers.remove_urgent(urgent)
+        os.close(urgent)
+
+
+async def test_a_failure_of_a_call_that_has_cancelled_the_readers_is_reported(way):
+    """As of a journal whose failure ends its broker."""
+    readers, scope = Readers(), trio.CancelScope()
+    urgent = os.eventfd(1, os.EFD_NONBLOCK)
+
+    def fail():
+        scope.cancel()
+        raise ValueError("the journal is broken")
+
+    readers.add_urgent(urgent, fail)
+    try:
+        with trio.fail_after(TIMEOUT_SECONDS), pytest.raises(ValueError, match="journal"), scope:
             await readers.run()
         await trio.lowlevel.checkpoint()
     finally:
