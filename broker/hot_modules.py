@@ -126,6 +126,7 @@ HOT_MODULES: Final = (
     "broker.net.outbox",
     "broker.net.output_budget",
     "broker.net.publish_budget",
+    "broker.net.request_tasks",
     "broker.net.send_handler",
     "broker.net.session",
     "broker.operations",

@@ -2,11 +2,11 @@
 
 A receive brings a large chunk, which is split into commands. Each command is handled at once. The
 task of the session is woken only for work that has to wait (`Transport.receive_into`). A handler
-either answers at once or returns a coroutine for the rest, which runs as a task of this session.
-Failures of both kinds become an error answer in exactly one place (`refuse`). At the end of a
-chunk the journal is kicked and all output of the turn is flushed, once. A chunk with thousands of
-requests takes several turns (`protocol.request_frames`) and queues for them with all other
-connections. So does a command with thousands of message ids (`protocol.long_commands`).
+either answers at once or returns a coroutine for the rest, which runs as a task of this session
+(`broker.net.request_tasks`). At the end of a chunk the journal is kicked and all output of the turn
+is flushed, once. A chunk with thousands of requests takes several turns
+(`protocol.request_frames`) and queues for them with all other connections. So does a command with
+thousands of message ids (`protocol.long_commands`).
 
 Order: commands take effect in the order in which they arrive. Before a handler returns, it looks up
 the objects that the command names and starts the operation. Operations that must wait are queued by
@@ -19,21 +19,19 @@ Back-pressure: reading pauses at several bounds (`broker.net.back_pressure`).
 from __future__ import annotations
 
 from contextlib import suppress
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, final
 
 import structlog
 import trio
 
 from broker.net.attached import C, P
-from broker.net.back_pressure import BackPressure
 from broker.net.closed_ids import ClosedIds
 from broker.net.deadlines import check_credential, check_deadlines, is_alive
 from broker.net.errors import ConnectionRefused, Held
 from broker.net.keep_alive import KeepAlive, OutputStall
 from broker.net.outbox import Outbox
 from broker.net.publish_budget import PendingPublishes
-from broker.net.refusing import refusal_of
+from broker.net.request_tasks import RequestTasks
 from broker.net.share import Share
 from broker.slices import in_slices
 from protocol import commands
@@ -48,15 +46,13 @@ from runtime.transport import Taken
 from security.caller import UNAUTHENTICATED
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Iterator
 
     from broker.net.attached import Commands, ConsumerWithId, ProducerWithId
     from broker.net.connections import Connections
     from broker.net.send_handler import SendHandler
     from protocol.ack_runs import AckRunTarget
-    from protocol.plain_acks import PlainAck
     from protocol.request_frames import Frame
-    from protocol.requests import Request
     from runtime.transport import Transport
     from security.authentication.lease import Lease
     from security.caller import Caller
@@ -71,7 +67,7 @@ GOODBYE_SECONDS_MAX = 1.0
 
 
 @final
-class Session(BackPressure, Generic[P, C]):
+class Session(RequestTasks, Generic[P, C]):
     """One connection. Also the `ConsumerSession` of its consumers. It does not know what producers
     and consumers are: its creator defines that with the `commands`."""
 
@@ -80,7 +76,6 @@ class Session(BackPressure, Generic[P, C]):
     _more: bool = False
     _ended: bool = False
     """The peer has closed."""
-    _refused_silently: bool = False
     _in_slice: bool = False
     """`_frames` is not exhausted."""
 
@@ -91,6 +86,7 @@ class Session(BackPressure, Generic[P, C]):
             Outbox(transport, connections.turns, outputs, self._outbox_drained, self._start_writer),
             PendingPublishes(connections.publish_budget, limits),
             limits,
+            transport.peer,
         )
         self.send = self.outbox.put
         self.producers: dict[int, P] = {}
@@ -105,11 +101,9 @@ class Session(BackPressure, Generic[P, C]):
         self.lease: Lease | None = None
         """The credential of the client; None: it has none, or CONNECT has not been answered."""
         self.share = Share(transport)
-        self.peer = transport.peer
         self.remote_address = f"/{transport.peer}"  # as statistics and CONSUMER_STATS show it
         now = connections.clock.now()
         self.keep_alive = KeepAlive(limits.keep_alive_seconds, limits.handshake_seconds_max, now)
-        self.close_reason = ""
         self.held_bytes = 0
         """Bytes of an unfinished frame in the decoder (Holder)."""
         self.held_since = 0.0
@@ -123,14 +117,9 @@ class Session(BackPressure, Generic[P, C]):
         self._decoder = RequestDecoder(limits.frame_size_bytes_max, first_bytes_max)
         self._ack_target: AckRunTarget | None = None
         """The target for the runs of ACKs that the decoder recognises."""
-        self._frames: Iterator[Frame | None] = iter(())
-        """The slice of the last receive that is being handled."""
         self._waiting_sends: list[Send] = []
         """Before `_frames`, the next one last: messages that may wait for a publish rate."""
-        self.waits = 0
-        """See `start_wait`."""
         self.output_stall = OutputStall(limits.output_stall_seconds_max)
-        self._nursery: trio.Nursery | None = None
 
     # --- life ---------------------------------------------------------------------------
 
@@ -184,13 +173,6 @@ class Session(BackPressure, Generic[P, C]):
         await self.outbox.wait_drained()
         self.outbox.finish(self.close_reason)
         await self._transport.finish_sending()
-
-    def close(self, reason: str) -> None:
-        """End the connection now. The reason is logged."""
-        if not self.close_reason:
-            self.close_reason = reason
-            log.warning("closing connection", peer=self.peer, reason=reason)
-        self.outbox.fail(reason)
 
     async def turn_away(self, answer: bytes, reason: str) -> None:
         """End the connection with a last answer, which the peer gets a moment to read. For a task
@@ -343,75 +325,6 @@ class Session(BackPressure, Generic[P, C]):
         self._waiting_sends.clear()
         if self.held_bytes:
             self.connections.unfinished_frames.holds(self, 0, 0.0)
-
-    def put_first(self, frames: Iterator[Frame | None]) -> None:
-        """Handle these before the rest of the slice."""
-        self._frames = chain(frames, self._frames)
-
-    def hold(self, frame: Request | PlainAck, until: Coroutine[Any, Any, object]) -> None:
-        """Handle nothing more until this has ended: reading pauses as with too many requests."""
-        assert self._nursery is not None
-        self._requests += self.limits.pending_requests_max + 1
-        self._nursery.start_soon(self._end_hold, frame, until)
-
-    async def _end_hold(
-        self, frame: Request | PlainAck, until: Coroutine[Any, Any, object]
-    ) -> None:
-        try:
-            await until
-        except Exception as error:
-            self.refuse(frame.command(), error)
-        else:
-            self.put_first(iter((frame,)))
-        finally:
-            self._requests -= self.limits.pending_requests_max + 1
-            self.resume()
-
-    def start_rest(self, command: pb.BaseCommand, rest: Coroutine[Any, Any, None]) -> None:
-        """Run the rest of a command, which will answer it, as a task of this session."""
-        assert self._nursery is not None
-        self._requests += 1
-        self._nursery.start_soon(self._finish_request, command, rest)
-
-    def start_wait(self, command: pb.BaseCommand, rest: Coroutine[Any, Any, None]) -> None:
-        """As `start_rest`, for what may wait for other clients as long as they like. It does not
-        count as a request in progress, because the connection must be read meanwhile: it may be the
-        one that ends the wait. The caller bounds `waits`."""
-        assert self._nursery is not None
-        self.waits += 1
-        self._nursery.start_soon(self._finish_wait, command, rest)
-
-    async def _finish_wait(self, command: pb.BaseCommand, rest: Coroutine[Any, Any, None]) -> None:
-        try:
-            await rest
-        except Exception as error:
-            self.refuse(command, error)
-        finally:
-            self.waits -= 1
-
-    async def _finish_request(
-        self, command: pb.BaseCommand, rest: Coroutine[Any, Any, None]
-    ) -> None:
-        try:
-            await rest
-        except Exception as error:
-            self.refuse(command, error)
-        finally:
-            self.request_ends()
-
-    def refuse(self, command: pb.BaseCommand, error: Exception) -> None:
-        """Answer a command with an error, or end the connection with it."""
-        if isinstance(error, ConnectionRefused):
-            self.close(str(error))
-            return
-        answer, reason = refusal_of(command, error)
-        if answer is not None:
-            self.outbox.put(answer)
-        elif not self._refused_silently:
-            # Commands without an answer: one line per connection shows the problem.
-            self._refused_silently = True
-            name = COMMANDS[command.type].name
-            log.warning("refused", peer=self.peer, command=name, reason=reason)
 
     # --- deadlines ----------------------------------------------------------------------
 
