@@ -344,8 +344,8 @@ class AddPath:
         self._wake(self._group_done, done)
 
     def journal_room_changed_soon(self) -> None:
-        """Called by a journal thread. In the order of its answers: what a full journal refuses is
-        answered when the bookie knows that it is full."""
+        """Called by a journal thread. The call comes in the order of its answers: the bookie knows
+        that a journal is full before what that refuses is answered."""
         self._wake(self._journal_room_changed)
 
     def _journal_room_changed(self) -> None:

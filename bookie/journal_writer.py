@@ -291,7 +291,7 @@ class JournalWriter:
         )
 
     def _put_zeros(self, size: int) -> int:
-        """Put zeros behind the group in the buffer, if it is one that brings some. Returns how many
+        """Put zeros after the group in the buffer, if it is one that brings some. Returns how many
         bytes."""
         end = self._position + size
         if end <= self._zeroed or not self._was_small or size >= SMALL_GROUP_BYTES:
