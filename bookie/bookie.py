@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from bookie.cookie import CookieStore
     from bookie.disk import Disk
     from bookie.index import EntryIndex
+    from bookie.ledger_storage import LedgerStorage
     from bookie.submitted_groups import LoopReaders
 
 logger = structlog.get_logger()
@@ -158,11 +159,7 @@ class Bookie:
             async with AsyncExitStack() as stack:
                 for storage in self._storages:
                     # Garbage collection may go on: not while the files are closed, nor after that.
-                    stack.push_async_callback(
-                        partial(
-                            trio.to_thread.run_sync, storage.close, limiter=storage.writer_limiter
-                        )
-                    )
+                    stack.push_async_callback(self._close_storage, storage)
                 await trio.to_thread.run_sync(self._join_journals)
 
     def set_turn(self, turn: Turn) -> None:
@@ -179,6 +176,10 @@ class Bookie:
     def set_live_ledgers(self, live_ledgers: Callable[[], Awaitable[set[int]]] | None) -> None:
         """Tells garbage collection which ledgers still exist. None: it deletes nothing."""
         self._collector.live_ledgers = live_ledgers
+
+    async def _close_storage(self, storage: LedgerStorage) -> None:
+        close = partial(storage.close, has_failed=self._adds.failure is not None)
+        await trio.to_thread.run_sync(close, limiter=storage.writer_limiter)
 
     def _join_journals(self) -> None:
         for journal in self._journals:

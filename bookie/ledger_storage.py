@@ -299,13 +299,20 @@ class LedgerStorage:
             raise StorageClosed(f"{self.directory} is closed: the bookie has ended")
         return call()
 
-    def close(self) -> None:
-        """Seal the active log (so that the next start need not scan it) and close everything."""
+    def close(self, *, has_failed: bool = False) -> None:
+        """Seal the active log (so that the next start need not scan it) and close everything.
+
+        `has_failed`: of the bookie. Then the log stays as it is: another sync may succeed although
+        bytes of a failed one are lost, and a sealed log would look complete.
+        """
         self._is_closed = True
-        try:
-            self.logs.seal_active()
-        except StorageError as error:
-            logger.warning("entry log left unsealed", directory=self.directory, error=str(error))
+        if not has_failed:
+            try:
+                self.logs.seal_active()
+            except StorageError as error:
+                logger.warning(
+                    "entry log left unsealed", directory=self.directory, error=str(error)
+                )
         self.logs.close()
         self.index.close()
 

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from bookie.api import BookieError, Status
+from bookie.errors import DiskFailed
 from bookie.tests.conftest import KEY, RecordingSink, entry, wait_until, whole
 
 
@@ -93,3 +94,29 @@ async def test_a_compaction_under_way_writes_nothing_after_the_end(machine):
     async with machine.running() as bookie:
         for entry_id in range(600):
             assert await bookie.read_entry(2, entry_id) == whole(2, entry_id, bytes(500))
+
+
+@pytest.mark.parametrize("is_direct", [False, True])
+async def test_a_log_whose_sync_failed_is_not_completed_at_the_end(machine, is_direct):
+    """A second sync may succeed although the bytes of the first one are lost. The next start reads
+    the log from its indexed end, as after a crash."""
+    sink, log = RecordingSink(), "/l/current/1.log"
+    with pytest.RaisesGroup(pytest.RaisesExc(DiskFailed, match="fdatasync")):
+        async with machine.running() as bookie:
+            if is_direct:
+                bookie._layout.storages[0].direct_flush_bytes_min = 1
+            bookie.add_entry(1, 0, entry(1, 0), KEY, 0, sink)
+            await sink.wait_for(1)
+            await bookie.checkpoint()
+            bookie.add_entry(1, 1, entry(1, 1), KEY, 0, sink)
+            await sink.wait_for(2)
+            machine.disk.sync_fails = True
+            await bookie.checkpoint()
+            machine.disk.sync_fails = False
+            file = machine.disk.open(log)
+            before = file.read_at(0, 1 << 20)
+            await trio.sleep_forever()
+    assert machine.disk.open(log).read_at(0, 1 << 20) == before
+    async with machine.running() as bookie:
+        for entry_id in (0, 1):
+            assert await bookie.read_entry(1, entry_id) == whole(1, entry_id)
