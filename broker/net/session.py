@@ -243,7 +243,10 @@ class Session(RequestTasks, Generic[P, C]):
             if self.limited_producers or self._waiting_sends:
                 frames = self._as_admitted()
             for frame in frames:
-                if outbox.pending_bytes > output_bytes_max and frames is self._frames:
+                # A message that a rate has admitted cannot be put back.
+                if outbox.pending_bytes > output_bytes_max and (
+                    frames is self._frames or not isinstance(frame, Send)
+                ):
                     self.put_first(iter((frame,)))
                     return True
                 if on_frame[type(frame)](self, frame):

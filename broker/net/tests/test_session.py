@@ -227,7 +227,8 @@ async def test_a_command_with_very_many_ids_holds_up_no_other_connection(kind):
         assert (await storm.expect(T.SUCCESS)).request_id == 3
 
 
-async def test_requests_that_let_much_be_sent_are_divided_into_turns():
+@pytest.mark.parametrize("limited_producers", [0, 1])
+async def test_requests_that_let_much_be_sent_are_divided_into_turns(limited_producers):
     """A chunk of 50 FLOWs, each of which let a step of a subscription be sent, took 12 ms."""
     waiting_bytes, handled = [], []
     step = c.pong() * 2_000
@@ -241,6 +242,7 @@ async def test_requests_that_let_much_be_sent_are_divided_into_turns():
         connection = await broker.connect()
         (session,) = broker.service.connections.open
         session.handlers = {**session.handlers, T.FLOW: flow}
+        session.limited_producers = limited_producers
         await connection.send(b"".join(c.flow(number, 1) for number in range(50)), c.ping())
         for _ in range(50 * 2_000 + 1):
             await connection.expect(T.PONG)
