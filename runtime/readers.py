@@ -1,4 +1,4 @@
-"""Finds the connections that have something to read: one task for all of them.
+"""Finds the connections that have something to read, and calls them: without a task for each.
 
 If each connection had its own waiting task, every arrival would cost about 15 us: to register the
 socket again, to wake the task and to walk down to the place where it waits. When ten thousand

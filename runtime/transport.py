@@ -371,7 +371,7 @@ class Transports(Protocol):
 
 @final
 class TcpTransports:
-    """Of TCP connections: one task reads them all."""
+    """Of TCP connections, which one `Readers` calls."""
 
     def __init__(self) -> None:
         self.readers = Readers()
