@@ -109,11 +109,14 @@ class LoopWait:
         self._loop.io_manager = self
         try:
             await trio.lowlevel.wait_task_rescheduled(self._ended)
-            if self._error is not None:
-                raise self._error
+        except trio.Cancelled:
+            if self._error is None:
+                raise
         finally:
             self._task = None
             self._loop.io_manager = self._replaced
+        if self._error is not None:
+            raise self._error
 
     def _ended(self, _: object) -> trio.lowlevel.Abort:
         self._task = None
@@ -133,8 +136,10 @@ class LoopWait:
             try:
                 is_trios = self._served.serve(left)
             except BaseException as error:  # for the task
-                self._error, self._task = error, None
-                trio.lowlevel.reschedule(task)
+                self._error = error
+                if self._task is task:  # a call may have cancelled it before
+                    self._task = None
+                    trio.lowlevel.reschedule(task)
                 break
             left = end - time.monotonic()
             if not is_trios and (left <= 0 or self._runnable or deadlines.next_deadline() < due):

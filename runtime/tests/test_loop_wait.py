@@ -154,6 +154,25 @@ async def test_a_failure_of_an_urgent_call_ends_the_readers_and_not_the_loop(way
         os.close(urgent)
 
 
+async def test_a_call_that_cancels_the_readers_and_then_fails_ends_them_and_not_the_loop(way):
+    readers = Readers()
+    urgent = os.eventfd(1, os.EFD_NONBLOCK)
+    with trio.fail_after(TIMEOUT_SECONDS), trio.CancelScope() as scope:
+
+        def fail():
+            scope.cancel()
+            raise ValueError("the journal is broken")
+
+        readers.add_urgent(urgent, fail)
+        try:
+            with pytest.raises(ValueError, match="journal"):
+                await readers.run()
+        finally:
+            readers.remove_urgent(urgent)
+            os.close(urgent)
+    await trio.lowlevel.checkpoint()
+
+
 async def test_several_readers_of_a_loop_are_all_served_in_whatever_order_they_end(way):
     async def run(readers, scope):
         with scope:
