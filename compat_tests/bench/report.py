@@ -58,7 +58,8 @@ SAID = (
     "and the other stopped (SIGSTOP), after uncounted load until neither got faster; "
     "`pulsar-perf` shares the machine's processors with the server it loads. It knows latencies "
     "from end to end in whole milliseconds only. Those `of a client` are of a stock Python client, "
-    "which publishes and reads 500 messages a second on a topic of its own beside the load. Vela "
+    "which publishes and reads 500 messages a second on a topic of its own beside the load, after "
+    "the other figures were taken; `late by` says how much of it can be the client's own. Vela "
     "beside heavy neighbours, and beside cold readers at several rates: `make bench-isolation`."
 )
 PANELS = ("throughput msg/s", "broker CPU s/million", "publish p99 ms", "resident MB")
