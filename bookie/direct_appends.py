@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from bookie.direct_io import Part
     from bookie.disk import DiskFile
+    from bookie.flush_pace import FlushPace
 
 DIRECT_FLUSH_BYTES_MIN: Final = 16 << 20
 """A flush of less is not in a hurry, and its entries may soon be read from the page cache."""
@@ -30,10 +31,11 @@ DIRECT_FLUSH_BYTES_MIN: Final = 16 << 20
 class DirectAppends:
     """See the module docstring. For one thread at a time, and for one file after another."""
 
-    __slots__ = ("_base", "_begun", "_buffer", "_filled", "_to")
+    __slots__ = ("_base", "_begun", "_buffer", "_filled", "_pace", "_to")
 
-    def __init__(self) -> None:
+    def __init__(self, pace: FlushPace) -> None:
         """Raises: OSError: no memory."""
+        self._pace = pace
         self._buffer = AlignedBuffer(aligned_memory(STAGING_BYTES))
         self._base = 0
         """Where in the file the buffer belongs. Aligned."""
@@ -41,6 +43,10 @@ class DirectAppends:
         """Bytes that the file has already of the first block. They are not in the buffer."""
         self._filled = 0
         self._to: DiskFile | None = None
+
+    def begin(self, pace: FlushPace) -> None:
+        """Give way at this pace from now on."""
+        self._pace = pace
 
     def append(self, file: DiskFile, offset: int, parts: Sequence[Part]) -> None:
         """Append the parts at `offset`, which is the end of the file: of what it had at first, or
@@ -79,8 +85,12 @@ class DirectAppends:
             file.write_at(self._base + self._begun, bytes(memory[self._begun : ALIGNMENT]))
             file.sync()
             first, self._begun = ALIGNMENT, 0
-        if first < end:
-            file.write_parts_synced_at(self._base + first, [memory[first:end]])
+        while first < end:
+            size = min(end - first, self._pace.piece_bytes)
+            self._pace.begin()
+            file.write_parts_synced_at(self._base + first, [memory[first : first + size]])
+            self._pace.wrote(size)
+            first += size
         self._filled -= end
         memory[: self._filled] = memory[end : end + self._filled]
         self._base += end

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from bookie.disk import Disk, DiskFile
     from bookie.entry_log_tail import UnindexedEntries
+    from bookie.flush_pace import FlushPace
 
 logger = structlog.get_logger()
 
@@ -153,14 +154,15 @@ class EntryLogs:
             summary = self._create()
         return fmt.location_of(summary.log_id, summary.size)
 
-    def begin_direct(self) -> None:
-        """Let appends go past the page cache until the next sync, if there is memory for that. All
-        of them then fail together."""
+    def begin_direct(self, pace: FlushPace) -> None:
+        """Let appends go past the page cache until the next sync, if there is memory for that, at
+        this pace. All of them then fail together."""
         if self._appends is None:
             try:
-                self._appends = DirectAppends()
+                self._appends = DirectAppends(pace)
             except OSError:
                 return
+        self._appends.begin(pace)
         self._is_direct = True
 
     def append(self, buffers: list[bytes], size: int, bytes_by_ledger: dict[int, int]) -> int:
@@ -222,10 +224,13 @@ class EntryLogs:
             self._end = fmt.location_of(summary.log_id, summary.size)
         self._active.truncate(summary.size)
 
-    def sync_some(self) -> None:
-        """Let no more be under way to the device than this far: as `sync`, if appends need one."""
+    def sync_some(self, size_bytes: int, pace: FlushPace) -> None:
+        """Let no more be under way to the device than the last so many bytes: as `sync`, if appends
+        need one, at this pace. Blocks as long as the flush gives way."""
         if not self._is_direct:
+            pace.begin()
             self.sync()
+            pace.wrote(size_bytes)
 
     def sync(self) -> None:
         """Make everything appended durable. Raises: DiskFull: see `begin_direct`."""

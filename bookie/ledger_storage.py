@@ -21,8 +21,10 @@ from bookie.direct_appends import DIRECT_FLUSH_BYTES_MIN
 from bookie.disk import JOIN_BELOW_BYTES
 from bookie.entry_log import EntryLogs
 from bookie.errors import DiskFull, StorageClosed, StorageError
+from bookie.flush_pace import FlushPace, in_a_hurry
 from bookie.index import END_KEY, ENTRY_ID_MAX, pack_location_key, pack_u64
 from bookie.index_progress import IndexProgress
+from bookie.read_turns import JournalWrites
 from bookie.write_cache import FlushHalf, WriteCache
 from native.records import log_records
 
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from bookie.api import EntryBody
     from bookie.disk import Disk
     from bookie.index import EntryIndex, IndexBatch
-    from bookie.read_turns import JournalWrites
 
 logger = structlog.get_logger()
 
@@ -47,9 +48,6 @@ _BATCH_ENTRIES: Final = 256
 """Rows that are given to the index at once: it is written while holding the interpreter lock."""
 _SLICE_ENTRIES: Final = 1024
 _SLICE_BYTES: Final = 1 << 20
-_SYNC_BYTES: Final = 4 << 20
-"""A flush makes so much durable at a time. A device that is given the whole half at once lets the
-records of the journal wait for it: their p99 is then twice as long."""
 _JOIN_BELOW_BYTES: Final = 3 * JOIN_BELOW_BYTES
 """Average size of records below which joining them is cheaper: each has three parts."""
 _READ_BYTES_MAX: Final = 1 << 20
@@ -71,11 +69,12 @@ class LedgerStorage:
         cache_bytes: int,
         writes: JournalWrites | None = None,
     ) -> None:
-        """`writes`: of the journals that reads give way to."""
+        """`writes`: of the journals that reads and flushes give way to."""
         self.directory = directory
         self._disk = disk
         self.index = index
-        self.logs = EntryLogs(disk, directory, log_size_limit, writes)
+        self._writes = writes or JournalWrites()
+        self.logs = EntryLogs(disk, directory, log_size_limit, self._writes)
         self._progress = IndexProgress(disk, directory)
         self._sequences = index.sequences()
         self.cache = WriteCache(cache_bytes // 2)
@@ -105,7 +104,7 @@ class LedgerStorage:
             end = self.logs.end_found()
         ledger_ids: set[int] = set()
         batches: list[IndexBatch] = []
-        writer = _SliceWriter(self.logs, self.index)
+        writer = _SliceWriter(self.logs, self.index, in_a_hurry())
         for tail in self.logs.recover(end):
             base = fmt.location_of(tail.log_id, 0)
             for first in range(0, len(tail.entries), _BATCH_ENTRIES):
@@ -136,12 +135,13 @@ class LedgerStorage:
         if self._is_index_full:
             self.logs.sync()  # an attempt that ended early left bytes, which the end row covers
             self._write_locations([])  # so that no more is appended while this is refused
+        pace = FlushPace(self._writes, half.size_bytes, self.cache.filled_share)
         reads = self.logs.reads
         is_large = half.size_bytes >= self.direct_flush_bytes_min
         if is_large and reads == self._reads_seen and self._has_device:
-            self.logs.begin_direct()
+            self.logs.begin_direct(pace)
         self._reads_seen = reads
-        writer = _SliceWriter(self.logs, self.index)
+        writer = _SliceWriter(self.logs, self.index, pace)
         for handle in half.handles:
             entries = handle.flushing
             if handle.deleted or entries is None:
@@ -191,7 +191,7 @@ class LedgerStorage:
         refers to that location, sync, and move the locations. Returns the number copied, and the
         entries (ledger, entry) that the index does not know: their ledger was deleted, or the
         record differs from the one written."""
-        writer = _SliceWriter(self.logs, self.index)
+        writer = _SliceWriter(self.logs, self.index, in_a_hurry())
         copied = 0
         unknown: list[tuple[int, int]] = []
         for location, ledger_id, entry_id, record in entries:
@@ -374,15 +374,17 @@ class _SliceWriter:
         "_entries",
         "_index",
         "_logs",
+        "_pace",
         "_pieces",
         "_size_bytes",
         "_unsynced_bytes",
         "batches",
     )
 
-    def __init__(self, logs: EntryLogs, index: EntryIndex) -> None:
+    def __init__(self, logs: EntryLogs, index: EntryIndex, pace: FlushPace) -> None:
         self._logs = logs
         self._index = index
+        self._pace = pace
         self._pieces: list[_Piece] = []
         self._entries = 0
         self._size_bytes = 0
@@ -449,8 +451,8 @@ class _SliceWriter:
         appended_at = self._logs.append(parts, size_bytes, by_ledger)
         assert appended_at == start, "the rows point elsewhere"
         self._unsynced_bytes += size_bytes
-        if self._unsynced_bytes >= _SYNC_BYTES:
-            self._logs.sync_some()
+        if self._unsynced_bytes >= self._pace.piece_bytes:
+            self._logs.sync_some(self._unsynced_bytes, self._pace)
             self._unsynced_bytes = 0
         self._pieces = []
         self._entries = 0

@@ -6,22 +6,29 @@ scheduler (`bookie.background_io`) helps only where the scheduler has classes. S
 being written, a ledger directory has one read under way, of `PIECE_BYTES` at most, and before each
 piece waits until no journal writes. Beside 50 readers of one backlog, of 260 MB/s together, the
 synced write of a message of 100 KB took 0.8 ms (p50) instead of 2.4, at four fifths of the speed of
-reading; the pieces alone (and two reads) gave 1.1 at the same speed.
+reading; the pieces alone (and two reads) gave 1.1 at the same speed. After each piece the directory
+rests for some times as long as the piece has taken. Otherwise a reader has the device whenever no
+journal writes, so that every record meets a read, and processors are busy with what was read. A
+piece from the page cache takes hardly any time, and so does its rest.
 
 A journal that never stops must not stop the readers, or a consumer that is behind would never catch
 up with producers at full speed: a piece waits `WAIT_SECONDS_MAX` at most, and then the rest of the
 read is one piece. By these bounds a fast device still reads 300 MB a second then. What another
 program asks of the device cannot be seen here.
 
-Counted by reads and not by time, so that the same order of events gives the same calls.
+Who gives way is counted by reads and not by time, so that the same order of events gives the same
+calls.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bookie.disk import DiskFile
 
 READS_AT_ONCE_MAX: Final = 2
@@ -35,6 +42,12 @@ WAIT_SECONDS_MAX: Final = 0.002
 YIELDING_READS: Final = 64
 """So many reads give way after the last write. They take 20 ms or more, so that whoever publishes
 50 messages a second is always given way to."""
+REST_SHARE: Final = 3
+"""After a piece, so many times as long as it took."""
+REST_SECONDS_MAX: Final = 0.002
+"""A piece that took long has waited for a processor, or for what others ask of the device."""
+REST_SECONDS_MIN: Final = 0.0002
+"""Less is saved up for the rest after a later piece: a sleep takes the system some time, too."""
 
 
 @final
@@ -83,10 +96,13 @@ class JournalWrites:
 class ReadTurns:
     """The reads of one ledger directory. From any thread."""
 
-    __slots__ = ("_alone", "_reading", "_seen", "_writes", "_yielding")
+    __slots__ = ("_alone", "_owed_seconds", "_reading", "_rest", "_seen", "_writes", "_yielding")
 
-    def __init__(self, writes: JournalWrites) -> None:
+    def __init__(self, writes: JournalWrites, rest: Callable[[float], None] = time.sleep) -> None:
         self._writes = writes
+        self._rest = rest
+        self._owed_seconds = 0.0
+        """Of rest. Changed by the one that reads alone."""
         self._reading = threading.BoundedSemaphore(READS_AT_ONCE_MAX)
         self._alone = threading.Lock()
         self._seen = writes.begun
@@ -116,10 +132,18 @@ class ReadTurns:
         while True:
             left = size - at
             wanted = min(left, PIECE_BYTES) if self._writes.wait_none() else left
+            begun = time.perf_counter()
             piece = file.read_at(offset + at, wanted)
+            self._rest_after(time.perf_counter() - begun)
             if wanted == size:
                 return piece
             pieces.append(piece)
             at += wanted
             if at == size or len(piece) < wanted:  # all of it, or the end of the file
                 return b"".join(pieces)
+
+    def _rest_after(self, took_seconds: float) -> None:
+        self._owed_seconds += min(took_seconds * REST_SHARE, REST_SECONDS_MAX)
+        if self._owed_seconds >= REST_SECONDS_MIN:
+            self._rest(self._owed_seconds)
+            self._owed_seconds = 0.0

@@ -110,6 +110,10 @@ class WriteCache:
         """The handle's row has to be written with the next flush."""
         self._dirty[handle.ledger_id] = handle
 
+    def filled_share(self) -> float:
+        """Of the active half. From any thread."""
+        return self.size_bytes / max(1, self._half_bytes_max)
+
     def has_room(self) -> bool:
         """The active half is below its bound."""
         return self.size_bytes < self._half_bytes_max

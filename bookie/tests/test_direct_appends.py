@@ -15,6 +15,7 @@ from bookie.direct_io import ALIGNMENT, STAGING_BYTES
 from bookie.disk import RealDisk
 from bookie.entry_log import EntryLogs
 from bookie.errors import DiskFull
+from bookie.flush_pace import in_a_hurry
 from bookie.index_memory import MemoryIndex
 from bookie.ledger_state import LedgerState
 from bookie.ledger_storage import LedgerStorage
@@ -43,7 +44,7 @@ def test_a_file_has_what_was_appended_whatever_the_sizes(
     file = disk.create(path)
     expected = rng.randbytes(header)
     file.write_at(0, expected)
-    appends = DirectAppends()
+    appends = DirectAppends(in_a_hurry())
     for flush in flushes:
         for part_sizes in flush:
             parts = [rng.randbytes(size) for size in part_sizes]
@@ -90,14 +91,14 @@ def test_a_full_disk_undoes_a_flush_and_the_next_one_appends_it_again(size):
     logs = reference.logs
     reference.keep(1, 0, 5000)
     logs.sync()
-    logs.begin_direct()
+    logs.begin_direct(in_a_hurry())
     reference.append(2, 0, 3000)
     disk.free_bytes = 0
     with pytest.raises(DiskFull):
         reference.append_durably(2, 1, size)
     assert logs.end_of_logs() == fmt.location_of(0, disk.open("/l/0.log").size())
     disk.free_bytes = None
-    logs.begin_direct()
+    logs.begin_direct(in_a_hurry())
     reference.keep(2, 0, 3000)
     reference.keep(2, 1, 100)
     logs.sync()
@@ -111,7 +112,7 @@ def test_a_log_that_is_full_during_a_flush_is_complete_and_the_next_one_goes_on(
     disk = SimDisk()
     reference = LogReference(disk)
     logs = reference.logs
-    logs.begin_direct()
+    logs.begin_direct(in_a_hurry())
     for entry_id in range(20):
         reference.keep(7, entry_id, 5_000_000)
     logs.sync()
@@ -143,7 +144,7 @@ def test_no_direct_write_covers_a_block_that_the_file_had_before(seed):
     recorded = Recorded()
     expected = bytes(1024)
     file.write_at(0, expected)
-    appends = DirectAppends()
+    appends = DirectAppends(in_a_hurry())
     for _ in range(30):
         data = rng.randbytes(rng.choice((10, 5000, 700_000, STAGING_BYTES - 1, STAGING_BYTES + 9)))
         appends.append(recorded, len(expected), [data])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from time import perf_counter, sleep
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,9 @@ from bookie.memory_disk import MemoryDisk
 from bookie.read_turns import (
     PIECE_BYTES,
     READS_AT_ONCE_MAX,
+    REST_SECONDS_MAX,
+    REST_SECONDS_MIN,
+    REST_SHARE,
     YIELDING_READS,
     JournalWrites,
     ReadTurns,
@@ -177,3 +181,32 @@ async def test_a_bookie_at_rest_has_nothing_under_way(machine, patient):
         await bookie.fence_ledger(1, KEY)
         await bookie.checkpoint()
         assert await bookie.read_batch(1, 0, 1, 1 << 20) == [whole(1, 0)]
+
+
+def test_a_directory_rests_after_what_it_read_from_the_device_while_records_are_written():
+    """A millisecond for each piece: a rest of two, its bound, after each."""
+    rests = []
+    writes, file = JournalWrites(), SeenFile(bytes(2 * PIECE_BYTES), during=lambda: sleep(0.001))
+    turns = ReadTurns(writes, rests.append)
+    turns.read(file, 0, 2 * PIECE_BYTES)
+    assert rests == []
+    writes.begin("journal")
+    writes.end("journal")
+    turns.read(file, 0, 2 * PIECE_BYTES)
+    assert rests == [REST_SECONDS_MAX] * 2
+
+
+def test_rests_after_reads_from_the_page_cache_are_saved_up():
+    """No read sleeps for as little as it took itself, and none rests longer than three times."""
+    rests = []
+    writes, file = JournalWrites(), SeenFile(b"entry")
+    turns = ReadTurns(writes, rests.append)
+    begun = perf_counter()
+    for _ in range(20_000):
+        writes.begin("journal")
+        writes.end("journal")
+        turns.read(file, 0, 5)
+    took = perf_counter() - begun
+    assert all(rest >= REST_SECONDS_MIN for rest in rests)
+    assert len(rests) < 20_000 / 2
+    assert sum(rests) <= REST_SHARE * took

@@ -1,0 +1,84 @@
+"""FlushPace: a flush gives way to the journals as long as it has time.
+
+A flush has half a write cache to write, and a device takes it as fast as it can. The records that
+the journals write meanwhile wait for what is under way, so their p99 is that of a flush, even if
+there is one for a tenth of the time only. So a flush writes small pieces, and leaves the device
+alone after each.
+
+While more is added than the device can write twice, to a journal and to an entry log, the flush is
+what everybody waits for. So it gives way only while it is far ahead of what is being added: the
+other half has to be less than half as full as this one is written. The other half then has room
+when this one is done, also for the time that the index takes.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, final
+
+from bookie.read_turns import REST_SECONDS_MAX, JournalWrites
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PIECE_BYTES: Final = 1 << 20
+"""Less than a millisecond of a fast device."""
+PIECE_BYTES_IN_A_HURRY: Final = 4 << 20
+"""A device that is given the whole half at once lets the records of the journals wait for all of
+it: their p99 is then twice as long."""
+AHEAD: Final = 2
+"""So many times as far as the other half is full."""
+
+
+def is_ahead(written_bytes: int, size_bytes: int, filled_share: float) -> bool:
+    """Whether a flush with so much of its half written has time, with so much of the other half
+    full."""
+    return AHEAD * filled_share * size_bytes <= written_bytes
+
+
+@final
+class FlushPace:
+    """Of one flush, of one ledger directory. For the thread that flushes."""
+
+    __slots__ = ("_begun_at", "_filled_share", "_rest", "_size_bytes", "_writes", "_written_bytes")
+
+    def __init__(
+        self,
+        writes: JournalWrites,
+        size_bytes: int,
+        filled_share: Callable[[], float],
+        rest: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`size_bytes`: of the half. `filled_share`: of the other half, at this time."""
+        self._writes = writes
+        self._size_bytes = size_bytes
+        self._filled_share = filled_share
+        self._rest = rest
+        self._written_bytes = 0
+        self._begun_at = 0.0
+
+    @property
+    def piece_bytes(self) -> int:
+        """How much is to be made durable next, at least."""
+        return PIECE_BYTES if self._is_ahead() else PIECE_BYTES_IN_A_HURRY
+
+    def begin(self) -> None:
+        """A piece is going to be written, and synced."""
+        if self._is_ahead():
+            self._writes.wait_none()
+        self._begun_at = time.perf_counter()
+
+    def wrote(self, size_bytes: int) -> None:
+        """The piece is durable. Returns when the next one may begin (blocking)."""
+        took = time.perf_counter() - self._begun_at
+        self._written_bytes += size_bytes
+        if self._is_ahead():
+            self._rest(min(took, REST_SECONDS_MAX))
+
+    def _is_ahead(self) -> bool:
+        return is_ahead(self._written_bytes, self._size_bytes, self._filled_share())
+
+
+def in_a_hurry() -> FlushPace:
+    """Of what gives way to nobody: recovery at a start, and compaction, which has its own rate."""
+    return FlushPace(JournalWrites(), 1, lambda: 1.0)
