@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psutil
 
 from compat_tests.bench.flood_report import ALONE, FLOODS, OTHER, SAME, Report
+from compat_tests.bench.measurement import write_out
 from compat_tests.bench.session import new_server
 from compat_tests.bench.victim import MeasureFailed, Program, Victim
 from compat_tests.bench.victim_runs import measure_and_write, options, tell
@@ -152,6 +153,7 @@ class Run:
             for place in (SAME, OTHER):
                 self._measure(pair, "1KB", place, counts=False)
             pair.pause()
+            write_out()
 
     def round(self, number: int) -> None:
         """Each flood in both places on each make. Odd rounds go the other way."""
@@ -163,6 +165,7 @@ class Run:
                 for place in places:
                     self._measure(pair, flood, place)
             pair.pause()
+            write_out()
 
     def _measure(self, pair: Pair, flood: str, place: str, *, counts: bool = True) -> None:
         name = f"{pair.name}, {flood or 'none'}, {place}"

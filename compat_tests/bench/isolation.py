@@ -17,6 +17,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+from compat_tests.bench.device import DeviceWatch
 from compat_tests.bench.disk_room import disk_of, refusal
 from compat_tests.bench.isolation_loads import BACKLOGS, FILLS
 from compat_tests.bench.isolation_report import (
@@ -28,7 +29,7 @@ from compat_tests.bench.isolation_report import (
     SCRAPES,
     Report,
 )
-from compat_tests.bench.measurement import drop_from_page_cache
+from compat_tests.bench.measurement import drop_from_page_cache, write_out
 from compat_tests.bench.session import new_server, wait_freed
 from compat_tests.bench.stalls import between, look
 from compat_tests.bench.tree import commit
@@ -118,12 +119,17 @@ class Subject:
         return measured
 
     def _watched(self, figures: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """With what held up the loop meanwhile, of Vela."""
+        """With how long the disk stood still meanwhile, and what held up the loop of Vela."""
         if self.name != "vela":
-            return figures()
+            return self._beside_device(figures)
         before = look(self._server)
-        measured = figures()
+        measured = self._beside_device(figures)
         return {**measured, "stalls": between(before, look(self._server))}
+
+    def _beside_device(self, figures: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        with DeviceWatch(self._server.directory) as watch:
+            measured = figures()
+        return {**measured, "device still ms": watch.still_ms_max}
 
     def _figures(self, seconds: float, rate: int | None = None) -> dict[str, Any]:
         assert self._victim is not None
@@ -134,6 +140,7 @@ class Subject:
         self._close_victim()
         wait_freed(self._server, tell)
         self._server.pause()
+        write_out()
 
     def resume(self) -> None:
         """The server goes on, and the victim comes. Raises: MeasureFailed."""

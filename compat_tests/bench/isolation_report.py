@@ -45,6 +45,10 @@ def _p99(measured: Measured) -> float:
     return float(measured["publish"]["p99"])
 
 
+def _still(measured: Measured) -> float:
+    return float(measured.get("device still ms", 0.0))
+
+
 def _done(measured: Measured) -> float:
     return float(measured["done per s"])
 
@@ -114,8 +118,8 @@ class Report:
         """The neighbours: one line per server and case."""
         lines = [
             "| server | beside | publish p50 ms | of alone | publish p99 ms | of alone"
-            " | the neighbour | Vela's stalls | bounds |",
-            "|---|---|---:|---:|---:|---:|---:|---|---|",
+            " | the neighbour | disk still, ms | Vela's stalls | bounds |",
+            "|---|---|---:|---:|---:|---:|---:|---:|---|---|",
         ]
         for part, cases in CASES.items():
             for server in ("vela", "pulsar"):
@@ -137,6 +141,7 @@ class Report:
             ratio = self.ratio(server, part, case, figure) if case else None
             cells.append("" if ratio is None else f"{ratio:.2g}")
         cells.append(f"{spread(map(_done, self.rounds[key]))} {UNITS[case]}" if case else "")
+        cells.append(spread(map(_still, self.rounds[key])))
         cells.append(self._stalls(key))
         cells.append(self._verdict(server, part, case))
         return "| " + " | ".join(cells) + " |"
@@ -145,8 +150,8 @@ class Report:
         """Publishing on 150 topics beside cold reads of 50: one line per rate and server."""
         lines = [
             "| server | publishing MB/s | publish p50 ms | publish p99 ms | reading MB/s"
-            " | Vela's stalls | bound |",
-            "|---|---:|---:|---:|---:|---|---|",
+            " | disk still, ms | Vela's stalls | bound |",
+            "|---|---:|---:|---:|---:|---:|---|---|",
         ]
         for server in ("vela", "pulsar"):
             for rate in COLD_RATES_MB:
@@ -155,7 +160,7 @@ class Report:
                     continue
                 rounds = self.rounds[key]
                 cells = [server, str(rate)]
-                cells += [spread(map(figure, rounds)) for figure in (_p50, _p99, _done)]
+                cells += [spread(map(figure, rounds)) for figure in (_p50, _p99, _done, _still)]
                 cells += [self._stalls(key), self._verdict(*key)]
                 lines.append("| " + " | ".join(cells) + " |")
         return "\n".join(lines)
@@ -210,7 +215,9 @@ class Report:
             f" {P50_RATIO_MAX:g} times that alone, a p99 of at most {P99_RATIO_MAX:g} times that"
             f" alone and at most {P99_MS_MAX:g} ms. Stalls are what Vela's own watchdog counted"
             " ([its series](../operations.md#stalls-of-the-event-loop)) in all rounds together; it"
-            " knows the bounds of a bucket, not the time itself.\n\n"
+            " knows the bounds of a bucket, not the time itself. `disk still`: the longest time in"
+            " which the disk had requests and completed none; what is synced waits as long, whoever"
+            " writes it.\n\n"
             f"{self.table()}\n\n"
             "## 100 KB messages on 150 topics, 50 of them read cold\n\n"
             f"The p99 may be at most {COLD_P99_MS_MAX:g} ms, up to {COLD_RATE_MAX_MB} MB/s.\n\n"

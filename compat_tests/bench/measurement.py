@@ -73,6 +73,12 @@ def idle_figures(server: Subject, settle_seconds: float, watch_seconds: float) -
     }
 
 
+def write_out() -> None:
+    """Write what is in the page cache, after a server was stopped: real Pulsar leaves gigabytes to
+    the kernel, which would write them while the other server is measured."""
+    os.sync()
+
+
 def drop_from_page_cache(directory: Path, *, writes_out: bool = True) -> None:
     """Write everything out and ask the kernel to forget the files, so that reads are cold. Without
     the first step, which holds up whoever writes meanwhile, it keeps what is not written yet."""

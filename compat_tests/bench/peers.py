@@ -23,7 +23,7 @@ from compat_tests.bench.disk_room import (
     shortage,
     used_bytes,
 )
-from compat_tests.bench.measurement import BrokerMeter
+from compat_tests.bench.measurement import BrokerMeter, write_out
 from compat_tests.bench.peers_report import (
     CONNECTIONS,
     FANOUT_BYTES,
@@ -126,6 +126,7 @@ class Session:
             raise RoundFailed(str(failure)) from failure
         wait_freed(server, tell)
         server.pause()
+        write_out()
         return figures
 
     def _figures(self, peer: Peer, server: ServerProcess, load: str) -> Figures:
@@ -169,6 +170,7 @@ class Session:
             tell(f"{name} is warm after {time.monotonic() - begun:.0f} s of load")
         wait_freed(server, tell)
         server.pause()
+        write_out()
 
     def _warm_up(self, server: ServerProcess, rate: int, *, batched: bool) -> None:
         peer = PEERS[WARM_UP[server.name]]

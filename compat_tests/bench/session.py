@@ -23,6 +23,7 @@ from compat_tests.bench.disk_room import (
     shortage,
     used_bytes,
 )
+from compat_tests.bench.measurement import write_out
 from compat_tests.bench.perf_client import PerfFailed
 from compat_tests.bench.scenarios import TOPIC_PREFIX, Bench, warm_up
 from compat_tests.oracle.pulsar_server import PulsarServer
@@ -247,6 +248,7 @@ class Session:
                 self.tell(f"{server.name} did not delete {topic}: {status} {answer}")
         wait_freed(server, self.tell, self.kept_bytes_max)
         server.pause()
+        write_out()
 
     def _replace(self, name: str) -> None:
         """End a server that is broken or has filled the disk, and take a new one."""

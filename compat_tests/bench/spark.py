@@ -18,6 +18,7 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from compat_tests.bench import spark_report as report
+from compat_tests.bench.measurement import write_out
 from compat_tests.bench.rounds import turns
 from compat_tests.bench.spark_load import DataSet, Tail, publish, served_bytes
 from compat_tests.bench.spark_program import NO_JAR, SPARK3
@@ -226,6 +227,7 @@ def _awake(server: ServerProcess) -> Iterator[None]:
         yield
     finally:
         server.pause()
+        write_out()
 
 
 def tell(text: str) -> None:
@@ -305,6 +307,7 @@ def main() -> int:
                 stack.callback(server.kill)
                 server.start()
                 server.pause()
+                write_out()
             pythons = {
                 "connector": (Path(connector_python), jar),
                 "source": (PIPELINE_PYTHON, NO_JAR),
