@@ -13,7 +13,7 @@ piece from the page cache takes hardly any time, and so does its rest.
 
 A journal that never stops must not stop the readers, or a consumer that is behind would never catch
 up with producers at full speed: a piece waits `WAIT_SECONDS_MAX` at most, and then the rest of the
-read is one piece. By these bounds a fast device still reads 300 MB a second then. What another
+read is one piece. By these bounds a fast device still reads 200 MB a second then. What another
 program asks of the device cannot be seen here.
 
 Who gives way is counted by reads and not by time, so that the same order of events gives the same

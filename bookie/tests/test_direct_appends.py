@@ -15,11 +15,12 @@ from bookie.direct_io import ALIGNMENT, STAGING_BYTES
 from bookie.disk import RealDisk
 from bookie.entry_log import EntryLogs
 from bookie.errors import DiskFull
-from bookie.flush_pace import in_a_hurry
+from bookie.flush_pace import PIECE_BYTES, FlushPace, in_a_hurry
 from bookie.index_memory import MemoryIndex
 from bookie.ledger_state import LedgerState
 from bookie.ledger_storage import LedgerStorage
 from bookie.memory_disk import MemoryDisk
+from bookie.read_turns import JournalWrites
 from bookie.testing.sim_disk import SimDisk
 
 sizes = st.one_of(
@@ -231,3 +232,19 @@ def test_a_large_flush_leaves_the_page_cache_to_what_is_read(tmp_path):
     for entry_id in (0, 1000, 1009, 2000):
         assert storage.read_run(5, entry_id, 1, 1 << 20)[0][:16] == pack(">qq", 5, entry_id)
     storage.close()
+
+
+@pytest.mark.parametrize(("filled", "piece"), [(0.0, PIECE_BYTES), (1.0, STAGING_BYTES)])
+def test_a_flush_past_the_page_cache_gives_way_while_it_has_time(filled, piece):
+    sizes, rests = [], []
+
+    class Log:
+        """Notes what is written past the page cache at once."""
+
+        def write_parts_synced_at(self, _offset, parts):
+            sizes.append(sum(map(len, parts)))
+
+    pace = FlushPace(JournalWrites(), 2 * STAGING_BYTES, lambda: filled, rests.append)
+    DirectAppends(pace).append(Log(), 0, [bytes(STAGING_BYTES)])
+    assert sizes == [piece] * (STAGING_BYTES // piece)
+    assert len(rests) == (0 if filled else len(sizes))
