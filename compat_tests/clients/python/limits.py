@@ -6,7 +6,14 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from compat_tests.clients.admin_requests import AdminRequests
-from compat_tests.clients.python.scenario import Stage, receive_many, scenario, send_all, texts
+from compat_tests.clients.python.scenario import (
+    Receipts,
+    Stage,
+    receive_many,
+    scenario,
+    send_all,
+    texts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -151,13 +158,13 @@ def publish_rate_in_bytes(stage: Stage) -> None:
     place.set(f"{place.path}/publishRate", {"publishThrottlingRateInByte": 10_000})
     limited = stage.new_client().create_producer(place.topic)
     free = stage.client.create_producer(f"{place.topic}-free")
-    results: list[Any] = []
+    receipts = Receipts()
     start = time.monotonic()
     for _ in range(30):
-        limited.send_async(b"x" * 1_000, lambda result, _id: results.append(str(result)))
+        limited.send_async(b"x" * 1_000, receipts)
     for number in range(30):
         free.send(b"%d" % number)
-    stage.see("the other one was first", len(results) < 30)
+    stage.see("the other one was first", len(receipts) < 30)
     limited.flush()
     stage.see("held", 1.5 < time.monotonic() - start < 20)
-    stage.see("results", sorted(set(results)))
+    stage.see("results", sorted({str(result) for result in receipts.take(30)}))

@@ -10,6 +10,7 @@ import pulsar
 
 from compat_tests.clients.python.scenario import (
     RECEIVE_TIMEOUT_MS,
+    Receipts,
     Stage,
     receive_all_of,
     receive_many,
@@ -78,14 +79,12 @@ def _clients_wait(end: Callable[[Stage], None], stage: Stage) -> None:
     stage.see("before", texts(receive_many(consumer, 10)))
     time.sleep(CURSOR_FLUSH_SECONDS)
     end(stage)
-    results: list[pulsar.Result] = []
+    receipts = Receipts()
     for number in range(10):
-        producer.send_async(
-            f"meanwhile {number}".encode(), lambda result, message_id: results.append(result)
-        )
+        producer.send_async(f"meanwhile {number}".encode(), receipts)
     stage.server.start()
     producer.flush()
-    stage.see("sent meanwhile", [result.name for result in results])
+    stage.see("sent meanwhile", [result.name for result in receipts.take(10)])
     send_all(producer, [f"after {number}" for number in range(10)])
     sent = [f"{when} {number}" for when in ("meanwhile", "after") for number in range(10)]
     seen = texts(receive_all_of(consumer, sent, RECONNECT_MS_MAX, SILENCE_MS))

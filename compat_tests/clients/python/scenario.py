@@ -9,6 +9,7 @@ same way do not pass for equal.
 from __future__ import annotations
 
 import hashlib
+import queue
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ SILENCE_TIMEOUT_MS = 700
 TURN_TIMEOUT_MS = 20
 TOGETHER_SECONDS_MAX = 30.0
 OPERATION_TIMEOUT_SECONDS = 20
+RECEIPT_SECONDS_MAX = 10.0
 
 
 def text_of(data: bytes) -> str:
@@ -194,16 +196,39 @@ def receive_all_of(
     return received + receive_until_silence(consumer, silence_ms)
 
 
+class Receipts:
+    """What a producer is told of messages that it sends without waiting for each.
+
+    `flush` of the client does not wait for a receipt that it has taken note of, but has not told
+    its callback yet.
+    """
+
+    def __init__(self) -> None:
+        self._told: queue.SimpleQueue[pulsar.Result] = queue.SimpleQueue()
+
+    def __call__(self, result: pulsar.Result, message_id: pulsar.MessageId) -> None:
+        """The callback of `send_async`."""
+        self._told.put(result)
+
+    def __len__(self) -> int:
+        return self._told.qsize()
+
+    def take(self, count: int) -> list[pulsar.Result]:
+        """So many, in the order in which they were told.
+
+        Raises: queue.Empty: one was not told in time.
+        """
+        return [self._told.get(timeout=RECEIPT_SECONDS_MAX) for _ in range(count)]
+
+
 def send_all(producer: pulsar.Producer, payloads: Iterable[str], **options: Any) -> None:
     """Send texts without waiting for each; every one must be acknowledged by the server."""
     payload_list = list(payloads)
-    results: list[pulsar.Result] = []
+    receipts = Receipts()
     for payload in payload_list:
-        producer.send_async(
-            payload.encode(), lambda result, message_id: results.append(result), **options
-        )
+        producer.send_async(payload.encode(), receipts, **options)
     producer.flush()
-    assert len(results) == len(payload_list)
+    results = receipts.take(len(payload_list))
     assert all(result == pulsar.Result.Ok for result in results), results
 
 
