@@ -36,4 +36,4 @@ def test_a_device_stands_still_while_requests_wait_and_none_is_completed(samples
 def test_a_watch_ends_with_what_it_watched(tmp_path):
     with DeviceWatch(tmp_path) as watch:
         pass
-    assert watch.still_ms_max >= 0.0
+    assert watch.still_ms_max is None or watch.still_ms_max >= 0.0

@@ -8,7 +8,7 @@ import pytest
 
 from compat_tests.bench import scenarios
 from compat_tests.bench.isolation_loads import RUNS, Backlog, Place
-from compat_tests.bench.isolation_report import ALONE, COLD_TOPICS, NEIGHBOURS, Report
+from compat_tests.bench.isolation_report import ALONE, COLD_TOPICS, NEIGHBOURS, STILL, Report
 from compat_tests.bench.stalls import between, counts_of
 from compat_tests.bench.victim import Program, Victim
 from compat_tests.oracle.vela_server import VelaServer
@@ -102,11 +102,18 @@ def test_the_page_has_what_was_measured_and_what_failed():
     text = made.document({**about, "rounds": 3, "seconds": 6.0})
     assert "**missed**" in text
     assert "3 turns over 5 ms; up to 30 ms: Pump._go_on; up to more than 1,000 ms of CPU" in text
-    assert "| pulsar | 40 | 1 | 9 | 300 |" in text
+    assert "| pulsar | 40 | 1 | 9 | 300 |  |" in text, "a round whose disk was not watched"
     assert "no end" in text
     again = Report()
     again.restore(json.loads(json.dumps(made.as_json(about))))
     assert again.rounds == made.rounds
+
+
+def test_the_page_tells_how_long_the_disk_stood_still_in_the_rounds_that_watched_it():
+    made = Report()
+    for more in ({}, {STILL: 12.0}, {STILL: 30.0}):
+        made.add("pulsar", COLD_TOPICS, "40", measured(1.0, 9.0, **more))
+    assert "| 21 (12 to 30) |" in made.cold_table()
 
 
 def test_rounds_of_several_sittings_name_their_commits():

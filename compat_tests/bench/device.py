@@ -56,10 +56,11 @@ class DeviceWatch:
     def __init__(self, directory: Path) -> None:
         number = os.stat(directory).st_dev
         self._device = os.major(number), os.minor(number)
+        self._has_disk = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look, name="device watch", daemon=True)
-        self.still_ms_max = 0.0
-        """Of the whole time, when it has been left."""
+        self.still_ms_max: float | None = None
+        """Of the whole time, when it has been left. None: the directory has no disk."""
 
     def __enter__(self) -> DeviceWatch:
         self._thread.start()
@@ -70,7 +71,8 @@ class DeviceWatch:
         self._thread.join()
 
     def _look(self) -> None:
-        self.still_ms_max = still_seconds_max(self._samples()) * 1e3
+        longest = still_seconds_max(self._samples()) * 1e3
+        self.still_ms_max = longest if self._has_disk else None
 
     def _samples(self) -> Iterator[Sample]:
         while not self._ended.wait(SAMPLE_SECONDS):
@@ -78,4 +80,5 @@ class DeviceWatch:
                 sample = sample_of(file.read(), self._device, time.monotonic())
             if sample is None:
                 return
+            self._has_disk = True
             yield sample

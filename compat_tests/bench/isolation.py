@@ -27,6 +27,7 @@ from compat_tests.bench.isolation_report import (
     COLD_TOPICS,
     NEIGHBOURS,
     SCRAPES,
+    STILL,
     Report,
 )
 from compat_tests.bench.measurement import drop_from_page_cache, write_out
@@ -129,7 +130,9 @@ class Subject:
     def _beside_device(self, figures: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         with DeviceWatch(self._server.directory) as watch:
             measured = figures()
-        return {**measured, "device still ms": watch.still_ms_max}
+        if watch.still_ms_max is None:
+            return measured
+        return {**measured, STILL: watch.still_ms_max}
 
     def _figures(self, seconds: float, rate: int | None = None) -> dict[str, Any]:
         assert self._victim is not None

@@ -32,6 +32,7 @@ BESIDE: Final = {
 UNITS: Final = {"cold": "MB/s", "chunks": "MB/s", "1KB": "msg/s", "metrics": "pages/s"}
 CASES: Final = {NEIGHBOURS: ("cold", "chunks", "1KB"), SCRAPES: ("metrics",)}
 """By part of the run; each is also measured alone."""
+STILL: Final = "device still ms"
 Key = tuple[str, str, str]
 """Server, part, case: a neighbour, or a rate in MB/s."""
 Measured = dict[str, Any]
@@ -43,10 +44,6 @@ def _p50(measured: Measured) -> float:
 
 def _p99(measured: Measured) -> float:
     return float(measured["publish"]["p99"])
-
-
-def _still(measured: Measured) -> float:
-    return float(measured.get("device still ms", 0.0))
 
 
 def _done(measured: Measured) -> float:
@@ -141,8 +138,7 @@ class Report:
             ratio = self.ratio(server, part, case, figure) if case else None
             cells.append("" if ratio is None else f"{ratio:.2g}")
         cells.append(f"{spread(map(_done, self.rounds[key]))} {UNITS[case]}" if case else "")
-        cells.append(spread(map(_still, self.rounds[key])))
-        cells.append(self._stalls(key))
+        cells += [self._still(key), self._stalls(key)]
         cells.append(self._verdict(server, part, case))
         return "| " + " | ".join(cells) + " |"
 
@@ -160,8 +156,8 @@ class Report:
                     continue
                 rounds = self.rounds[key]
                 cells = [server, str(rate)]
-                cells += [spread(map(figure, rounds)) for figure in (_p50, _p99, _done, _still)]
-                cells += [self._stalls(key), self._verdict(*key)]
+                cells += [spread(map(figure, rounds)) for figure in (_p50, _p99, _done)]
+                cells += [self._still(key), self._stalls(key), self._verdict(*key)]
                 lines.append("| " + " | ".join(cells) + " |")
         return "\n".join(lines)
 
@@ -182,6 +178,11 @@ class Report:
     def _verdict(self, server: str, part: str, case: str) -> str:
         met = self.is_met(part, case) if server == "vela" else None
         return "" if met is None else "met" if met else "**missed**"
+
+    def _still(self, key: Key) -> str:
+        """Nothing, if the device was not watched."""
+        watched = [float(each[STILL]) for each in self.rounds[key] if STILL in each]
+        return spread(watched) if watched else ""
 
     def _stalls(self, key: Key) -> str:
         """Of all rounds: how many, and the longest turn by either clock."""
