@@ -51,6 +51,7 @@ class Checkpointer:
 
     async def run(self) -> None:
         """Run checkpoints until cancelled."""
+        self._let_flushes_give_way(True)
         while True:
             with trio.move_on_after(self._interval_seconds):
                 await self._wanted.wait()
@@ -73,11 +74,17 @@ class Checkpointer:
     async def aclose(self) -> None:
         """Flush everything for the last time. The journals and the storages end after this, so no
         later checkpoint may begin, even if a task waits for its turn."""
+        self._let_flushes_give_way(False)
         async with self._lock:
             # The first may have begun before this call. The second covers everything.
             await self._checkpoint()
             await self._checkpoint()
             self._closed = True
+
+    def _let_flushes_give_way(self, gives_way: bool) -> None:
+        """Also that one which is under way."""
+        for storage in self._layout.storages:
+            storage.gives_way = gives_way
 
     async def _checkpoint(self) -> None:
         if self._adds.failure is not None or self._closed:

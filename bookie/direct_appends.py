@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from bookie.direct_io import ALIGNMENT, STAGING_BYTES, AlignedBuffer, aligned_memory
+from bookie.flush_pace import in_a_hurry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,9 +34,9 @@ class DirectAppends:
 
     __slots__ = ("_base", "_begun", "_buffer", "_filled", "_pace", "_to")
 
-    def __init__(self, pace: FlushPace) -> None:
+    def __init__(self) -> None:
         """Raises: OSError: no memory."""
-        self._pace = pace
+        self._pace = in_a_hurry()
         self._buffer = AlignedBuffer(aligned_memory(STAGING_BYTES))
         self._base = 0
         """Where in the file the buffer belongs. Aligned."""
@@ -45,7 +46,7 @@ class DirectAppends:
         self._to: DiskFile | None = None
 
     def begin(self, pace: FlushPace) -> None:
-        """Give way at this pace from now on."""
+        """Give way at this pace from now on, and before the first call to nobody."""
         self._pace = pace
 
     def append(self, file: DiskFile, offset: int, parts: Sequence[Part]) -> None:

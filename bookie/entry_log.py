@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from bookie.disk import Disk, DiskFile
     from bookie.entry_log_tail import UnindexedEntries
     from bookie.flush_pace import FlushPace
+    from bookie.run_scan import RunScan
 
 logger = structlog.get_logger()
 
@@ -159,7 +160,7 @@ class EntryLogs:
         this pace. All of them then fail together."""
         if self._appends is None:
             try:
-                self._appends = DirectAppends(pace)
+                self._appends = DirectAppends()
             except OSError:
                 return
         self._appends.begin(pace)
@@ -246,8 +247,9 @@ class EntryLogs:
         """Location after the last appended byte, 0 before the first append ever."""
         return self._end
 
-    def read(self, log_id: int, offset: int, size: int) -> bytes:
-        """Bytes of a log, fewer at its end. From any thread.
+    def read(self, log_id: int, offset: int, size: int, scan: RunScan | None = None) -> bytes:
+        """Bytes of a log, fewer at its end. From any thread. `scan`: they may also end after the
+        run that it looks for.
 
         Raises: FileNotFoundError: the log was removed. DiskFailed: it cannot be read.
         """
@@ -262,7 +264,7 @@ class EntryLogs:
                     self._files.popitem(last=False)
             else:
                 self._files.move_to_end(log_id)
-        return self._turns.read(file, offset, size)
+        return self._turns.read(file, offset, size, scan)
 
     def remove(self, log_id: int) -> int:
         """Delete a log that is not active. Returns the bytes freed."""

@@ -8,7 +8,8 @@ alone after each.
 While more is added than the device can write twice, to a journal and to an entry log, the flush is
 what everybody waits for. So it gives way only while it is far ahead of what is being added: the
 other half has to be less than half as full as this one is written. The other half then has room
-when this one is done, also for the time that the index takes.
+when this one is done, also for the time that the index takes. A start and a stop count as a full
+half: nobody publishes then.
 """
 
 from __future__ import annotations
@@ -80,5 +81,6 @@ class FlushPace:
 
 
 def in_a_hurry() -> FlushPace:
-    """Of what gives way to nobody: recovery at a start, and compaction, which has its own rate."""
+    """Of what gives way to nobody: what a start indexes again, and compaction, which has its own
+    rate."""
     return FlushPace(JournalWrites(), 1, lambda: 1.0)

@@ -25,13 +25,12 @@ from bookie.flush_pace import FlushPace, in_a_hurry
 from bookie.index import END_KEY, ENTRY_ID_MAX, pack_location_key, pack_u64
 from bookie.index_progress import IndexProgress
 from bookie.read_turns import JournalWrites
+from bookie.run_scan import HEAD_SIZE, LENGTH_MIN, RunScan, length_of_record
 from bookie.write_cache import FlushHalf, WriteCache
 from native.records import log_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from mypy_extensions import i64
 
     from bookie.api import EntryBody
     from bookie.disk import Disk
@@ -42,8 +41,6 @@ logger = structlog.get_logger()
 T = TypeVar("T")
 
 pack_u32: Final = Struct(">I").pack
-_RECORD_HEAD_SIZE: Final = 20
-_RECORD_LENGTH_MIN: Final = 16
 _BATCH_ENTRIES: Final = 256
 """Rows that are given to the index at once: it is written while holding the interpreter lock."""
 _SLICE_ENTRIES: Final = 1024
@@ -84,6 +81,9 @@ class LedgerStorage:
         """False: too full even for recovery adds."""
         self.compaction_allowed = True
         self.major_compaction_allowed = True
+        self.gives_way = False
+        """Flushes let the journals go first. Not while a start replays and not during a stop:
+        nobody publishes then, and somebody waits."""
         self._is_index_full = False
         self._reads_seen = 0
         self.direct_flush_bytes_min = DIRECT_FLUSH_BYTES_MIN
@@ -135,7 +135,7 @@ class LedgerStorage:
         if self._is_index_full:
             self.logs.sync()  # an attempt that ended early left bytes, which the end row covers
             self._write_locations([])  # so that no more is appended while this is refused
-        pace = FlushPace(self._writes, half.size_bytes, self.cache.filled_share)
+        pace = FlushPace(self._writes, half.size_bytes, self._filled_share)
         reads = self.logs.reads
         is_large = half.size_bytes >= self.direct_flush_bytes_min
         if is_large and reads == self._reads_seen and self._has_device:
@@ -164,6 +164,9 @@ class LedgerStorage:
             sequences = self.index.sequences()
             self.index.sync()
             self._progress.store(sequences)
+
+    def _filled_share(self) -> float:
+        return self.cache.filled_share() if self.gives_way else 1.0
 
     def _check_space(self, half: FlushHalf) -> None:
         """An attempt that must fail would use up what the metadata and the indexes need."""
@@ -236,7 +239,10 @@ class LedgerStorage:
                 break
             wanted = min(size_bytes_max - taken + 4096, _READ_BYTES_MAX)
             try:
-                data = self._read_at(location, ledger_id, entry_id, max(wanted, _READ_BYTES_MIN))
+                scan = RunScan(ledger_id, entry_id, count_max - len(result))
+                data = self._read_at(
+                    location, ledger_id, entry_id, max(wanted, _READ_BYTES_MIN), scan
+                )
             except (StorageError, OSError):
                 if not result:
                     raise
@@ -245,10 +251,10 @@ class LedgerStorage:
             position = 0
             location = 0
             while len(result) < count_max:
-                if entry_id > ENTRY_ID_MAX or len(data) - position < _RECORD_HEAD_SIZE:
+                if entry_id > ENTRY_ID_MAX or len(data) - position < HEAD_SIZE:
                     break
-                length = _length_of_record(data, position, ledger_id, entry_id)
-                if length < _RECORD_LENGTH_MIN:
+                length = length_of_record(data, position, ledger_id, entry_id)
+                if length < LENGTH_MIN:
                     break
                 end = position + 4 + length
                 if result and taken + length > size_bytes_max:
@@ -263,12 +269,15 @@ class LedgerStorage:
                 position = end
         return result
 
-    def _read_at(self, location: int, ledger_id: int, entry_id: int, size: int) -> bytes:
-        """Bytes from the record at `location` on, at least the whole record."""
+    def _read_at(
+        self, location: int, ledger_id: int, entry_id: int, size: int, scan: RunScan
+    ) -> bytes:
+        """Bytes from the record at `location` on, at least the whole record, and no more than
+        `size` or than the scan wants."""
         for attempt in (1, 2):
             log_id, offset = fmt.split_location(location)
             try:
-                data = self.logs.read(log_id, offset - 4, size)
+                data = self.logs.read(log_id, offset - 4, size, scan)
             except FileNotFoundError:
                 # Compaction moved the entry between the look-up and the read.
                 moved = self.index.location(ledger_id, entry_id)
@@ -315,31 +324,6 @@ class LedgerStorage:
                 )
         self.logs.close()
         self.index.close()
-
-
-def _length_of_record(data: bytes, at: i64, ledger_id: i64, entry_id: i64) -> i64:
-    """The length that the record at `at` states, whose first 20 bytes are there; -1 if it is none,
-    or that of another entry (`entry_log_format.entry_at`)."""
-    if _number(data, at + 4) != ledger_id or _number(data, at + 12) != entry_id:
-        return -1
-    length: i64 = 0
-    end = at + 4
-    while at < end:
-        length = length << 8 | data[at]
-        at += 1
-    return length if length < 1 << 31 else -1
-
-
-def _number(data: bytes, at: i64) -> i64:
-    """The eight bytes at `at` as an id; -1 if they are negative."""
-    if data[at] > 0x7F:
-        return -1
-    value: i64 = 0
-    end = at + 8
-    while at < end:
-        value = value << 8 | data[at]
-        at += 1
-    return value
 
 
 @final

@@ -6,10 +6,13 @@ scheduler (`bookie.background_io`) helps only where the scheduler has classes. S
 being written, a ledger directory has one read under way, of `PIECE_BYTES` at most, and before each
 piece waits until no journal writes. Beside 50 readers of one backlog, of 260 MB/s together, the
 synced write of a message of 100 KB took 0.8 ms (p50) instead of 2.4, at four fifths of the speed of
-reading; the pieces alone (and two reads) gave 1.1 at the same speed. After each piece the directory
-rests for some times as long as the piece has taken. Otherwise a reader has the device whenever no
-journal writes, so that every record meets a read, and processors are busy with what was read. A
-piece from the page cache takes hardly any time, and so does its rest.
+reading; the pieces alone (and two reads) gave 1.1 at the same speed. Between two pieces the
+directory rests for some times as long as the first one has taken. Otherwise a reader has the device
+whenever no journal writes, so that every record meets a read, and processors are busy with what was
+read. The rest is before the next piece, so that the reader has its bytes at once, and time in which
+nobody reads is part of it. A piece from the page cache takes hardly any time, and so does its rest.
+
+What comes after the run of entries that is wanted is not read (`bookie.run_scan`).
 
 A journal that never stops must not stop the readers, or a consumer that is behind would never catch
 up with producers at full speed: a piece waits `WAIT_SECONDS_MAX` at most, and then the rest of the
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bookie.disk import DiskFile
+    from bookie.run_scan import RunScan
 
 READS_AT_ONCE_MAX: Final = 2
 """Of a directory. What is under way at the device goes before a write of the journal: 2 MB take one
@@ -43,11 +47,11 @@ YIELDING_READS: Final = 64
 """So many reads give way after the last write. They take 20 ms or more, so that whoever publishes
 50 messages a second is always given way to."""
 REST_SHARE: Final = 3
-"""After a piece, so many times as long as it took."""
-REST_SECONDS_MAX: Final = 0.002
+"""Between two pieces, so many times as long as the first one took."""
+REST_SECONDS_MAX: Final = 0.001
 """A piece that took long has waited for a processor, or for what others ask of the device."""
 REST_SECONDS_MIN: Final = 0.0002
-"""Less is saved up for the rest after a later piece: a sleep takes the system some time, too."""
+"""Less is saved up for a later rest: a sleep takes the system some time, too."""
 
 
 @final
@@ -96,26 +100,43 @@ class JournalWrites:
 class ReadTurns:
     """The reads of one ledger directory. From any thread."""
 
-    __slots__ = ("_alone", "_owed_seconds", "_reading", "_rest", "_seen", "_writes", "_yielding")
+    __slots__ = (
+        "_alone",
+        "_clock",
+        "_reading",
+        "_rest",
+        "_rests_until",
+        "_seen",
+        "_writes",
+        "_yielding",
+    )
 
-    def __init__(self, writes: JournalWrites, rest: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        writes: JournalWrites,
+        rest: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """`rest`, `clock`: in seconds, of the same time."""
         self._writes = writes
         self._rest = rest
-        self._owed_seconds = 0.0
-        """Of rest. Changed by the one that reads alone."""
+        self._clock = clock
+        self._rests_until = clock()
+        """Changed by the one that reads alone."""
         self._reading = threading.BoundedSemaphore(READS_AT_ONCE_MAX)
         self._alone = threading.Lock()
         self._seen = writes.begun
         self._yielding = 0
         """Reads that still give way."""
 
-    def read(self, file: DiskFile, offset: int, size: int) -> bytes:
-        """As `DiskFile.read_at`, in its turn. Raises as that."""
+    def read(self, file: DiskFile, offset: int, size: int, scan: RunScan | None = None) -> bytes:
+        """As `DiskFile.read_at`, in its turn. Raises as that. `scan`: of the run that is wanted;
+        what gives way ends with the piece that has the end of it."""
         with self._reading:
             if not self._gives_way():
                 return file.read_at(offset, size)
             with self._alone:
-                return self._read_pieces(file, offset, size)
+                return self._read_pieces(file, offset, size, scan)
 
     def _gives_way(self) -> bool:
         begun = self._writes.begun
@@ -126,24 +147,32 @@ class ReadTurns:
             self._yielding -= 1
         return self._yielding > 0
 
-    def _read_pieces(self, file: DiskFile, offset: int, size: int) -> bytes:
+    def _read_pieces(self, file: DiskFile, offset: int, size: int, scan: RunScan | None) -> bytes:
         pieces: list[bytes] = []
         at = 0
         while True:
             left = size - at
+            self._end_rest()
             wanted = min(left, PIECE_BYTES) if self._writes.wait_none() else left
-            begun = time.perf_counter()
+            begun = self._clock()
             piece = file.read_at(offset + at, wanted)
-            self._rest_after(time.perf_counter() - begun)
+            self._begin_rest(begun)
             if wanted == size:
                 return piece
             pieces.append(piece)
             at += wanted
-            if at == size or len(piece) < wanted:  # all of it, or the end of the file
+            is_end = at == size or len(piece) < wanted  # all of it, or the end of the file
+            if is_end or (scan is not None and scan.ends_with(piece)):
                 return b"".join(pieces)
 
-    def _rest_after(self, took_seconds: float) -> None:
-        self._owed_seconds += min(took_seconds * REST_SHARE, REST_SECONDS_MAX)
-        if self._owed_seconds >= REST_SECONDS_MIN:
-            self._rest(self._owed_seconds)
-            self._owed_seconds = 0.0
+    def _begin_rest(self, begun: float) -> None:
+        """After a piece that was begun at this time."""
+        ended = self._clock()
+        took = ended - begun
+        rest = min(took * REST_SHARE, REST_SECONDS_MAX)
+        self._rests_until = max(self._rests_until + took, ended) + rest
+
+    def _end_rest(self) -> None:
+        left = self._rests_until - self._clock()
+        if left >= REST_SECONDS_MIN:
+            self._rest(left)

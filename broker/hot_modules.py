@@ -85,6 +85,7 @@ HOT_MODULES: Final = (
     "bookie.net.adds",
     "bookie.net.turns",
     "bookie.ring",
+    "bookie.run_scan",
     "bookie.submitted_groups",
     "bookie.write_cache",
     "ledgers.ensemble_acks",

@@ -45,7 +45,7 @@ def test_a_file_has_what_was_appended_whatever_the_sizes(
     file = disk.create(path)
     expected = rng.randbytes(header)
     file.write_at(0, expected)
-    appends = DirectAppends(in_a_hurry())
+    appends = DirectAppends()
     for flush in flushes:
         for part_sizes in flush:
             parts = [rng.randbytes(size) for size in part_sizes]
@@ -145,7 +145,7 @@ def test_no_direct_write_covers_a_block_that_the_file_had_before(seed):
     recorded = Recorded()
     expected = bytes(1024)
     file.write_at(0, expected)
-    appends = DirectAppends(in_a_hurry())
+    appends = DirectAppends()
     for _ in range(30):
         data = rng.randbytes(rng.choice((10, 5000, 700_000, STAGING_BYTES - 1, STAGING_BYTES + 9)))
         appends.append(recorded, len(expected), [data])
@@ -245,6 +245,8 @@ def test_a_flush_past_the_page_cache_gives_way_while_it_has_time(filled, piece):
             sizes.append(sum(map(len, parts)))
 
     pace = FlushPace(JournalWrites(), 2 * STAGING_BYTES, lambda: filled, rests.append)
-    DirectAppends(pace).append(Log(), 0, [bytes(STAGING_BYTES)])
+    appends = DirectAppends()
+    appends.begin(pace)
+    appends.append(Log(), 0, [bytes(STAGING_BYTES)])
     assert sizes == [piece] * (STAGING_BYTES // piece)
     assert len(rests) == (0 if filled else len(sizes))

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trio.testing import wait_all_tasks_blocked
 
 from bookie.flush_pace import PIECE_BYTES, PIECE_BYTES_IN_A_HURRY, FlushPace, in_a_hurry, is_ahead
 from bookie.index_memory import MemoryIndex
@@ -93,8 +94,15 @@ class SeenDisk(MemoryDisk):
         return SeenLog(file, self.synced) if path.endswith(".log") else file
 
 
-@pytest.mark.parametrize(("filled", "piece"), [(0.0, PIECE_BYTES), (1.0, PIECE_BYTES_IN_A_HURRY)])
-def test_a_flush_through_the_page_cache_makes_as_much_durable_at_once(filled, piece):
+@pytest.mark.parametrize(
+    ("gives_way", "filled", "piece"),
+    [
+        (True, 0.0, PIECE_BYTES),
+        (True, 1.0, PIECE_BYTES_IN_A_HURRY),
+        (False, 0.0, PIECE_BYTES_IN_A_HURRY),
+    ],
+)
+def test_a_flush_through_the_page_cache_makes_as_much_durable_at_once(gives_way, filled, piece):
     disk = SeenDisk()
     storage = LedgerStorage(disk, "/l", MemoryIndex(), 64 << 20, 64 << 20)
     storage.recover()
@@ -102,6 +110,7 @@ def test_a_flush_through_the_page_cache_makes_as_much_durable_at_once(filled, pi
     for entry in range(160):
         head = (1).to_bytes(8, "big") + entry.to_bytes(8, "big")
         storage.cache.put(handle, entry, (head, bytes(100_000)))
+    storage.gives_way = gives_way
     half = storage.cache.swap()
     storage.cache.size_bytes = int(filled * (28 << 20))
     disk.synced.clear()
@@ -110,3 +119,11 @@ def test_a_flush_through_the_page_cache_makes_as_much_durable_at_once(filled, pi
     steps = [after - before for before, after in pairwise(sizes)]
     assert len(steps) > 2
     assert all(piece <= step < piece + PIECE_BYTES + 200_000 for step in steps[1:-1])
+
+
+async def test_flushes_give_way_while_a_bookie_serves_but_not_while_it_stops(machine):
+    async with machine.running() as bookie:
+        storages = bookie._storages
+        await wait_all_tasks_blocked()
+        assert all(storage.gives_way for storage in storages)
+    assert not any(storage.gives_way for storage in storages)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from time import perf_counter, sleep
 
 import pytest
 from hypothesis import given
@@ -183,30 +182,90 @@ async def test_a_bookie_at_rest_has_nothing_under_way(machine, patient):
         assert await bookie.read_batch(1, 0, 1, 1 << 20) == [whole(1, 0)]
 
 
-def test_a_directory_rests_after_what_it_read_from_the_device_while_records_are_written():
-    """A millisecond for each piece: a rest of two, its bound, after each."""
-    rests = []
-    writes, file = JournalWrites(), SeenFile(bytes(2 * PIECE_BYTES), during=lambda: sleep(0.001))
-    turns = ReadTurns(writes, rests.append)
-    turns.read(file, 0, 2 * PIECE_BYTES)
-    assert rests == []
+class Clock:
+    """A time that only reads and rests take."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.rests = []
+
+    def take(self, seconds):
+        self.now += seconds
+
+    def rest(self, seconds):
+        self.rests.append(seconds)
+        self.now += seconds
+
+    def turns(self, writes):
+        return ReadTurns(writes, self.rest, lambda: self.now)
+
+
+def begin_and_end(writes):
     writes.begin("journal")
     writes.end("journal")
-    turns.read(file, 0, 2 * PIECE_BYTES)
-    assert rests == [REST_SECONDS_MAX] * 2
 
 
-def test_rests_after_reads_from_the_page_cache_are_saved_up():
-    """No read sleeps for as little as it took itself, and none rests longer than three times."""
-    rests = []
-    writes, file = JournalWrites(), SeenFile(b"entry")
-    turns = ReadTurns(writes, rests.append)
-    begun = perf_counter()
-    for _ in range(20_000):
-        writes.begin("journal")
-        writes.end("journal")
+def test_a_directory_rests_between_pieces_while_records_are_written():
+    """A millisecond for each piece: a rest of one, its bound."""
+    clock, writes = Clock(), JournalWrites()
+    file = SeenFile(bytes(3 * PIECE_BYTES), during=lambda: clock.take(0.001))
+    turns = clock.turns(writes)
+    turns.read(file, 0, 3 * PIECE_BYTES)
+    assert clock.rests == []
+    begin_and_end(writes)
+    turns.read(file, 0, 3 * PIECE_BYTES)
+    assert clock.rests == [pytest.approx(REST_SECONDS_MAX)] * 2
+
+
+def test_a_reader_has_its_bytes_before_the_directory_rests_from_them():
+    clock, writes = Clock(), JournalWrites()
+    file = SeenFile(b"entry", during=lambda: clock.take(0.001))
+    turns = clock.turns(writes)
+    begin_and_end(writes)
+    turns.read(file, 0, 5)
+    assert clock.rests == []
+    turns.read(file, 0, 5)
+    assert clock.rests == [pytest.approx(REST_SECONDS_MAX)]
+
+
+def test_time_in_which_nobody_reads_is_part_of_the_rest():
+    clock, writes = Clock(), JournalWrites()
+    file = SeenFile(b"entry", during=lambda: clock.take(0.001))
+    turns = clock.turns(writes)
+    begin_and_end(writes)
+    turns.read(file, 0, 5)
+    clock.take(REST_SECONDS_MAX / 2)
+    turns.read(file, 0, 5)
+    assert clock.rests == [pytest.approx(REST_SECONDS_MAX / 2)]
+    clock.take(REST_SECONDS_MAX)
+    turns.read(file, 0, 5)
+    assert len(clock.rests) == 1
+
+
+@given(st.lists(st.floats(0.0, 0.01), max_size=200))
+def test_rests_are_never_shorter_than_a_sleep_can_be_and_never_longer_than_the_reads(took):
+    """A read from the page cache takes microseconds: its rest is saved up."""
+    clock, writes = Clock(), JournalWrites()
+    seconds = iter(took)
+    file = SeenFile(b"entry", during=lambda: clock.take(next(seconds)))
+    turns = clock.turns(writes)
+    for _ in took:
+        begin_and_end(writes)
         turns.read(file, 0, 5)
-    took = perf_counter() - begun
-    assert all(rest >= REST_SECONDS_MIN for rest in rests)
-    assert len(rests) < 20_000 / 2
-    assert sum(rests) <= REST_SHARE * took
+    assert all(
+        REST_SECONDS_MIN <= rest <= REST_SECONDS_MIN + REST_SECONDS_MAX for rest in clock.rests
+    )
+    due = sum(min(each * REST_SHARE, REST_SECONDS_MAX) for each in took)
+    assert sum(clock.rests) <= due + 1e-9
+
+
+def test_rests_from_reads_of_microseconds_are_saved_up():
+    clock, writes = Clock(), JournalWrites()
+    file = SeenFile(b"entry", during=lambda: clock.take(10e-6))
+    turns = clock.turns(writes)
+    for _ in range(1_000):
+        begin_and_end(writes)
+        turns.read(file, 0, 5)
+    rested = sum(clock.rests)
+    assert 0.9 * REST_SHARE * 0.01 < rested <= REST_SHARE * 0.01
+    assert len(clock.rests) < 200

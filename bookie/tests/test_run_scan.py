@@ -1,0 +1,118 @@
+"""A read of a run of entries ends with the piece that has the end of the run, and never before."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bookie.index_memory import MemoryIndex
+from bookie.ledger_state import LedgerState
+from bookie.ledger_storage import LedgerStorage
+from bookie.memory_disk import MemoryDisk
+from bookie.read_turns import PIECE_BYTES, JournalWrites
+from bookie.run_scan import RunScan
+
+OURS, OTHER = 7, 8
+
+
+def record(ledger_id, entry_id, size):
+    body = ledger_id.to_bytes(8, "big") + entry_id.to_bytes(8, "big") + bytes(size)
+    return len(body).to_bytes(4, "big") + body
+
+
+def run(sizes, first_entry_id=0, ledger_id=OURS):
+    return b"".join(record(ledger_id, first_entry_id + at, size) for at, size in enumerate(sizes))
+
+
+def pieces(data, cuts):
+    ends = sorted({min(cut, len(data)) for cut in cuts} | {len(data)})
+    begin = 0
+    for end in ends:
+        if end > begin:
+            yield data[begin:end]
+            begin = end
+
+
+SIZES = st.lists(st.integers(0, 60), min_size=1, max_size=8)
+CUTS = st.lists(st.integers(1, 400), max_size=12)
+
+
+@given(SIZES, st.integers(1, 10), CUTS, st.sampled_from(["other", "gap", "nothing", "damage"]))
+def test_it_ends_with_the_piece_in_which_the_run_ends(sizes, count_max, cuts, after):
+    ours = run(sizes)
+    rest = {
+        "other": run([5, 300], ledger_id=OTHER),
+        "gap": run([5, 300], first_entry_id=len(sizes) + 1),
+        "nothing": b"",
+        "damage": b"\xff" * 300,
+    }[after]
+    count = min(count_max, len(sizes))
+    wanted = len(run(sizes[:count]))
+    if count < count_max:
+        wanted += 20  # the head of the record after it tells that it is another one
+    scan = RunScan(OURS, 0, count_max)
+    come = 0
+    for piece in pieces(ours + rest, cuts):
+        come += len(piece)
+        assert scan.ends_with(piece) == (come >= wanted)
+        if come >= wanted:
+            break
+
+
+def test_a_record_longer_than_all_pieces_together_is_not_the_end_of_a_run():
+    scan = RunScan(OURS, 0, 1)
+    data = record(OURS, 0, 2_000)
+    assert [scan.ends_with(data[at : at + 500]) for at in range(0, 2_000, 500)] == [False] * 4
+    assert scan.ends_with(data[2_000:])
+
+
+class SeenLog:
+    """Notes how much is read at once."""
+
+    def __init__(self, file, sizes):
+        self._file = file
+        self._sizes = sizes
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+    def read_at(self, offset, size):
+        self._sizes.append(size)
+        return self._file.read_at(offset, size)
+
+
+class SeenDisk(MemoryDisk):
+    """Notes how much of entry logs is read at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes = []
+
+    def open(self, path):
+        file = super().open(path)
+        return SeenLog(file, self.sizes) if path.endswith(".log") else file
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_what_is_after_a_run_is_not_read_while_records_are_written(is_written):
+    """Three entries of 100 KB: one piece has two and a half of them."""
+    disk, writes = SeenDisk(), JournalWrites()
+    storage = LedgerStorage(disk, "/l", MemoryIndex(), 64 << 20, 64 << 20, writes)
+    storage.recover()
+    for ledger_id in (OURS, OTHER):
+        handle = LedgerState(ledger_id)
+        for entry_id in range(3 if ledger_id == OURS else 30):
+            head = ledger_id.to_bytes(8, "big") + entry_id.to_bytes(8, "big")
+            storage.cache.put(handle, entry_id, (head, bytes(100_000)))
+    storage.flush(storage.cache.swap())
+    storage.cache.flushed()
+    if is_written:
+        writes.begin("journal")
+        writes.end("journal")
+    found = storage.read_run(OURS, 0, 100, 1 << 20)
+    assert [entry[:16] for entry in found] == [
+        OURS.to_bytes(8, "big") + entry_id.to_bytes(8, "big") for entry_id in range(3)
+    ]
+    assert disk.sizes == ([PIECE_BYTES] * 2 if is_written else [1 << 20])
+    storage.close()
