@@ -67,6 +67,12 @@ def test_a_record_longer_than_all_pieces_together_is_not_the_end_of_a_run():
     assert scan.ends_with(data[2_000:])
 
 
+def test_the_last_entry_that_can_be_ends_a_run():
+    last = (1 << 63) - 1
+    scan = RunScan(OURS, last, 100)
+    assert scan.ends_with(record(OURS, last, 5) + record(OURS, 0, 5))
+
+
 class SeenLog:
     """Notes how much is read at once."""
 
