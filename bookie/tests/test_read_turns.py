@@ -243,7 +243,7 @@ def test_time_in_which_nobody_reads_is_part_of_the_rest():
 
 
 @given(st.lists(st.floats(0.0, 0.01), max_size=200))
-def test_rests_are_never_shorter_than_a_sleep_can_be_and_never_longer_than_the_reads(took):
+def test_rests_are_never_shorter_than_a_sleep_can_be_and_never_longer_than_is_due(took):
     """A read from the page cache takes microseconds: its rest is saved up."""
     clock, writes = Clock(), JournalWrites()
     seconds = iter(took)
