@@ -6,6 +6,7 @@ import pytest
 
 from bookie import background_io
 from bookie.background_io import IDLE, class_of_thread, in_background, settable
+from bookie.testing.watched_disk import WatchedDisk
 from bookie.tests.conftest import KEY, RecordingSink, entry, whole
 
 needs_classes = pytest.mark.skipif(class_of_thread() is None, reason="no classes here")
@@ -40,57 +41,22 @@ def test_a_system_without_classes_calls_all_the_same(monkeypatch):
     assert in_background(lambda: 7) == 7
 
 
-class WatchedFile:
-    """Notes the class of the threads that read and sync an entry log."""
-
-    def __init__(self, file, seen):
-        self._file = file
-        self._seen = seen
-
-    def __getattr__(self, name):
-        return getattr(self._file, name)
-
-    def read_at(self, offset, size):
-        self._note("read")
-        return self._file.read_at(offset, size)
-
-    def sync(self):
-        self._note("sync")
-        self._file.sync()
-
-    def _note(self, what):
-        if self._file.path.endswith(".log"):
-            self._seen.append((what, class_of_thread()))
-
-
-class WatchedDisk:
-    def __init__(self, disk):
-        self._disk = disk
-        self.seen = []
-
-    def __getattr__(self, name):
-        return getattr(self._disk, name)
-
-    def create(self, path):
-        return WatchedFile(self._disk.create(path), self.seen)
-
-    def open(self, path):
-        return WatchedFile(self._disk.open(path), self.seen)
-
-
 @needs_classes
 async def test_entry_logs_are_read_in_the_idle_class_and_flushed_in_the_usual_one(machine):
     """Another program's reads would hold up a flush in the idle class until adds are refused."""
-    disk = machine.disk = WatchedDisk(machine.disk)
+    seen = []
+    machine.disk = WatchedDisk(
+        machine.disk, lambda _file, name, _arguments: seen.append((name, class_of_thread()))
+    )
     async with machine.running() as bookie:
         sink = RecordingSink()
         bookie.add_entry(1, 0, entry(1, 0), KEY, 0, sink)
         bookie.kick()
         await sink.wait_for(1)
-        disk.seen.clear()
+        seen.clear()
         await bookie.checkpoint()
         assert await bookie.read_batch(1, 0, 1, 1 << 20) == [whole(1, 0)]
-        assert {io_class for what, io_class in disk.seen if what == "read"} == {IDLE}
-        flushed = {io_class for what, io_class in disk.seen if what == "sync"}
+        assert {io_class for what, io_class in seen if what == "read_at"} == {IDLE}
+        flushed = {io_class for what, io_class in seen if what == "sync"}
         assert flushed
         assert IDLE not in flushed

@@ -22,6 +22,7 @@ from bookie.ledger_storage import LedgerStorage
 from bookie.memory_disk import MemoryDisk
 from bookie.read_turns import JournalWrites
 from bookie.testing.sim_disk import SimDisk
+from bookie.testing.watched_disk import WatchedDisk
 
 sizes = st.one_of(
     st.integers(0, 9000),
@@ -160,38 +161,6 @@ def test_no_direct_write_covers_a_block_that_the_file_had_before(seed):
         assert offset >= size_before
 
 
-class Written:
-    """A real disk whose entry logs note how they were written."""
-
-    def __init__(self):
-        self._disk = RealDisk()
-        self.seen = []
-
-    def __getattr__(self, name):
-        return getattr(self._disk, name)
-
-    def create(self, path):
-        file = self._disk.create(path)
-        return WrittenFile(file, self.seen) if path.endswith(".log") else file
-
-
-class WrittenFile:
-    def __init__(self, file, seen):
-        self._file = file
-        self._seen = seen
-
-    def __getattr__(self, name):
-        return getattr(self._file, name)
-
-    def write_parts_at(self, offset, parts):
-        self._seen.append("page cache")
-        self._file.write_parts_at(offset, parts)
-
-    def write_parts_synced_at(self, offset, parts):
-        self._seen.append("direct")
-        self._file.write_parts_synced_at(offset, parts)
-
-
 def flush(storage, first_entry_id, total_bytes, rng):
     handle = LedgerState(5)
     size = 1_000_000
@@ -214,21 +183,26 @@ def test_memory_is_told_from_a_device(tmp_path):
 
 def test_a_large_flush_leaves_the_page_cache_to_what_is_read(tmp_path):
     rng = random.Random(3)
-    disk = Written()
+    ways, written = [], []
+
+    def note(_file, name, _arguments):
+        if name.startswith("write_parts"):
+            written.append(name)
+
+    disk = WatchedDisk(RealDisk(), note)
     directory = str(tmp_path)
     if not disk.has_device(directory):
         pytest.skip("temporary files are in memory")
     storage = LedgerStorage(disk, directory, MemoryIndex(), 1 << 30, 128 << 20)
-    ways = []
     for first_entry_id, size_bytes in enumerate(
         [DIRECT_FLUSH_BYTES_MIN // 2, DIRECT_FLUSH_BYTES_MIN, DIRECT_FLUSH_BYTES_MIN]
     ):
         flush(storage, first_entry_id * 1000, size_bytes, rng)
-        ways.append(set(disk.seen))
-        disk.seen.clear()
+        ways.append(set(written))
+        written.clear()
         if first_entry_id == 1:
             assert storage.read_run(5, 1000, 1, 1 << 20)
-    assert ways == [{"page cache"}, {"direct"}, {"page cache"}]
+    assert ways == [{"write_parts_at"}, {"write_parts_synced_at"}, {"write_parts_at"}]
     for entry_id in (0, 1000, 1009, 2000):
         assert storage.read_run(5, entry_id, 1, 1 << 20)[0][:16] == pack(">qq", 5, entry_id)
     storage.close()

@@ -15,6 +15,7 @@ from bookie.ledger_state import LedgerState
 from bookie.ledger_storage import LedgerStorage
 from bookie.memory_disk import MemoryDisk
 from bookie.read_turns import JournalWrites
+from bookie.testing.watched_disk import WatchedDisk
 
 HALF_BYTES = 64 * PIECE_BYTES
 
@@ -68,32 +69,6 @@ def test_recovery_and_compaction_give_way_to_nobody():
     assert pace.piece_bytes == PIECE_BYTES_IN_A_HURRY
 
 
-class SeenLog:
-    """Notes the size that is durable after each sync."""
-
-    def __init__(self, file, synced):
-        self._file = file
-        self._synced = synced
-
-    def __getattr__(self, name):
-        return getattr(self._file, name)
-
-    def sync(self):
-        self._synced.append(self._file.size())
-
-
-class SeenDisk(MemoryDisk):
-    """Notes how much is made durable at once, of the entry logs."""
-
-    def __init__(self):
-        super().__init__()
-        self.synced = []
-
-    def create(self, path):
-        file = super().create(path)
-        return SeenLog(file, self.synced) if path.endswith(".log") else file
-
-
 @pytest.mark.parametrize(
     ("gives_way", "filled", "piece"),
     [
@@ -103,7 +78,13 @@ class SeenDisk(MemoryDisk):
     ],
 )
 def test_a_flush_through_the_page_cache_makes_as_much_durable_at_once(gives_way, filled, piece):
-    disk = SeenDisk()
+    synced = []
+
+    def note(file, name, _arguments):
+        if name == "sync":
+            synced.append(file.size())
+
+    disk = WatchedDisk(MemoryDisk(), note)
     storage = LedgerStorage(disk, "/l", MemoryIndex(), 64 << 20, 64 << 20)
     storage.recover()
     handle = LedgerState(1)
@@ -113,9 +94,9 @@ def test_a_flush_through_the_page_cache_makes_as_much_durable_at_once(gives_way,
     storage.gives_way = gives_way
     half = storage.cache.swap()
     storage.cache.size_bytes = int(filled * (28 << 20))
-    disk.synced.clear()
+    synced.clear()
     storage.flush(half)
-    sizes = [0, *disk.synced]
+    sizes = [0, *synced]
     steps = [after - before for before, after in pairwise(sizes)]
     assert len(steps) > 2
     assert all(piece <= step < piece + PIECE_BYTES + 200_000 for step in steps[1:-1])

@@ -15,53 +15,32 @@ from bookie.disk import RealDisk
 from bookie.entry_log import EntryLogs
 from bookie.memory_disk import MemoryDisk
 from bookie.read_turns import READS_AT_ONCE_MAX
+from bookie.testing.watched_disk import WatchedDisk
 
 SECONDS_MAX = 10.0
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-class HeldFile:
-    """Each read waits to be let go."""
-
-    def __init__(self, file, disk):
-        self._file = file
-        self._disk = disk
-
-    def __getattr__(self, name):
-        return getattr(self._file, name)
-
-    def read_at(self, offset, size):
-        self._disk.begun.release()
-        assert self._disk.may_end.acquire(timeout=SECONDS_MAX)
-        return self._file.read_at(offset, size)
-
-
-class HeldDisk:
-    def __init__(self):
-        self._disk = MemoryDisk()
-        self.begun = threading.Semaphore(0)
-        self.may_end = threading.Semaphore(0)
-
-    def __getattr__(self, name):
-        return getattr(self._disk, name)
-
-    def open(self, path):
-        return HeldFile(self._disk.open(path), self)
-
-
 def test_a_third_read_begins_when_one_has_ended():
-    disk = HeldDisk()
+    begun, may_end = threading.Semaphore(0), threading.Semaphore(0)
+
+    def hold(_file, name, _arguments):
+        if name == "read_at":
+            begun.release()
+            assert may_end.acquire(timeout=SECONDS_MAX)
+
+    disk = WatchedDisk(MemoryDisk(), hold)
     logs = EntryLogs(disk, "/ledgers", 1 << 20)
     _, offset = fmt.split_location(logs.append([b"record"], 6, {1: 6}))
     threads = [threading.Thread(target=logs.read, args=(0, offset, 6)) for _ in range(3)]
     for thread in threads:
         thread.start()
     for _ in range(READS_AT_ONCE_MAX):
-        assert disk.begun.acquire(timeout=SECONDS_MAX)
-    assert not disk.begun.acquire(timeout=0.05)
-    disk.may_end.release()
-    assert disk.begun.acquire(timeout=SECONDS_MAX)
-    disk.may_end.release(2)
+        assert begun.acquire(timeout=SECONDS_MAX)
+    assert not begun.acquire(timeout=0.05)
+    may_end.release()
+    assert begun.acquire(timeout=SECONDS_MAX)
+    may_end.release(2)
     for thread in threads:
         thread.join(SECONDS_MAX)
 

@@ -12,6 +12,7 @@ from bookie.ledger_storage import LedgerStorage
 from bookie.memory_disk import MemoryDisk
 from bookie.read_turns import PIECE_BYTES, JournalWrites
 from bookie.run_scan import RunScan
+from bookie.testing.watched_disk import WatchedDisk
 
 OURS, OTHER = 7, 8
 
@@ -73,37 +74,16 @@ def test_the_last_entry_that_can_be_ends_a_run():
     assert scan.ends_with(record(OURS, last, 5) + record(OURS, 0, 5))
 
 
-class SeenLog:
-    """Notes how much is read at once."""
-
-    def __init__(self, file, sizes):
-        self._file = file
-        self._sizes = sizes
-
-    def __getattr__(self, name):
-        return getattr(self._file, name)
-
-    def read_at(self, offset, size):
-        self._sizes.append(size)
-        return self._file.read_at(offset, size)
-
-
-class SeenDisk(MemoryDisk):
-    """Notes how much of entry logs is read at once."""
-
-    def __init__(self):
-        super().__init__()
-        self.sizes = []
-
-    def open(self, path):
-        file = super().open(path)
-        return SeenLog(file, self.sizes) if path.endswith(".log") else file
-
-
 @pytest.mark.parametrize("is_written", [False, True])
 def test_what_is_after_a_run_is_not_read_while_records_are_written(is_written):
     """Three entries of 100 KB: one piece has two and a half of them."""
-    disk, writes = SeenDisk(), JournalWrites()
+    sizes, writes = [], JournalWrites()
+
+    def note(_file, name, arguments):
+        if name == "read_at":
+            sizes.append(arguments[1])
+
+    disk = WatchedDisk(MemoryDisk(), note)
     storage = LedgerStorage(disk, "/l", MemoryIndex(), 64 << 20, 64 << 20, writes)
     storage.recover()
     for ledger_id in (OURS, OTHER):
@@ -120,5 +100,5 @@ def test_what_is_after_a_run_is_not_read_while_records_are_written(is_written):
     assert [entry[:16] for entry in found] == [
         OURS.to_bytes(8, "big") + entry_id.to_bytes(8, "big") for entry_id in range(3)
     ]
-    assert disk.sizes == ([PIECE_BYTES] * 2 if is_written else [1 << 20])
+    assert sizes == ([PIECE_BYTES] * 2 if is_written else [1 << 20])
     storage.close()
