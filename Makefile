@@ -29,7 +29,7 @@ help:
 	@echo 'make setup-pipeline  $(PIPELINE_VENV) with Spark, for "vela pipeline" (Java 17 to run it)'
 	@echo 'make test-pipeline   the tests that need Spark (Java 17; Maven for Delta Lake); test-pipeline-all: the slow ones, too'
 	@echo 'make setup    the set-up alone: $(VENV) with the locked dependencies'
-	@echo 'make compile  translate the hot modules to C: less CPU per message (C compiler, a minute)'
+	@echo 'make compile  translate the hot modules to C: less CPU per message (C compiler, some minutes)'
 	@echo 'make wheel    dist/*.whl with the hot modules compiled; "pip install ." installs them as sources'
 	@echo 'make lint     ruff and mypy'
 	@echo 'make compat   the same scenarios on real Pulsar and on Vela (Java 17, Maven; without Go its client is left out)'
