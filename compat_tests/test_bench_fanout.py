@@ -6,7 +6,7 @@ import json
 
 from compat_tests.bench import fanout_report as report
 from compat_tests.bench.fanout import SCALED, disturbed_rows, neighbour_rows, rows
-from compat_tests.bench.fanout_report import Measured, Row
+from compat_tests.bench.fanout_report import Load, Measured, Row
 
 LIMITED = Row("vela", "broadcast", 20_000, 16, 3, {"delivery p99 s": 0.15, "lost": 0})
 
@@ -40,6 +40,18 @@ def test_ratios_compare_both_modes_with_pulsar_at_the_same_number_of_consumers()
     ]
 
 
+def test_a_row_over_tls_or_of_another_load_says_so_and_is_not_compared_with_pulsar():
+    pulsar = measured(Row("pulsar", "own", 20_000, 16, 1), 22.0)
+    secured = measured(Row("vela", "broadcast", 20_000, 16, 1, is_over_tls=True), 0.5)
+    load = Load(messages=6, size_bytes=1_000, rate=0.2)
+    million = measured(Row("vela", "broadcast", 1_000_000, 640, 1, load=load), 0.7)
+
+    assert report.ratios([pulsar, secured, million]) == []
+    text = report.table([secured, million])
+    assert "20,000 on 16, over TLS |" in text
+    assert "1,000,000 on 640, 1,000 bytes at 0.2 a second |" in text
+
+
 def test_more_than_double_is_shown_in_bold():
     series = [
         measured(Row("vela", "broadcast", consumers, 16, 1), p99)
@@ -56,7 +68,6 @@ def test_the_rows_fit_each_other_and_the_document_holds_all_of_them(tmp_path):
     everything = [measured(row, *[0.1] * row.rounds) for row in rows(3)]
     everything[0].failed.append("no end")
     about = {"date": "d", "commit": "c", "vela": "v", "pulsar": "p", "machine": "m"}
-    about |= {"messages": 15, "size": 10_000}
 
     text = report.document(everything, SCALED, about, ["fanout.png"])
     report.plot(everything, tmp_path / "fanout.png")

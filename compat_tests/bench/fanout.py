@@ -15,12 +15,14 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from compat_tests.bench import fanout_report as report
-from compat_tests.bench.fanout_report import Measured, Row
+from compat_tests.bench.fanout_report import Load, Measured, Row
+from compat_tests.bench.secured_servers import vela_over_tls
 from compat_tests.bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine
 from compat_tests.oracle.distribution import PULSAR_VERSION, TREE, OracleAbsent, pulsar_home
 from compat_tests.oracle.pulsar_server import PulsarServer
@@ -32,10 +34,9 @@ if TYPE_CHECKING:
 
     from compat_tests.oracle.server_process import ServerProcess
 
-SIZE_BYTES = 10_000
-MESSAGES = 15
-QUICK_MESSAGES = 3
+QUICK_LOAD = Load(messages=3)
 ROUND_SECONDS_MAX = 400.0
+MILLION_MEBIBYTES_MAX = 1.3e9 / report.MEBIBYTE
 WARM_UP = Row("pulsar", "own", 1_000, 16, 1)
 SCALED = (25_000, 50_000, 100_000)
 NEIGHBOUR_RATE = "--neighbour-rate=100"
@@ -72,11 +73,30 @@ def rows(rounds: int) -> list[Row]:
             100_000,
             64,
             rounds,
-            _limits(8, 0.5, 1, **{"broker memory MB": 400.0}),
+            _limits(8, 0.5, 1, **{"broker memory MB": 400.0, "broker CPU s/message": 0.25}),
         ),
         Row("vela", "broadcast", 10_000, 10_000, rounds, _limits(10, 0.5, 1)),
+        Row("vela", "broadcast", 20_000, 16, 1, is_over_tls=True),
+        *million_rows(),
         *disturbed_rows(20_000, 16, rounds),
         *neighbour_rows(100_000, 64, rounds),
+    ]
+
+
+def million_rows() -> list[Row]:
+    """As many consumers as one machine is asked to serve; the second rate is a goal."""
+    bounds = {"subscribe all s": 40.0, "lost": 0.0, "broker memory MB": MILLION_MEBIBYTES_MAX}
+    return [
+        Row(
+            "vela",
+            "broadcast",
+            1_000_000,
+            640,
+            1,
+            bounds | {"delivery p99 s": p99},
+            load=Load(messages, 1_000, rate),
+        )
+        for rate, messages, p99 in ((0.2, 6, 3.0), (1.0, 15, 2.0))
     ]
 
 
@@ -104,14 +124,16 @@ def neighbour_rows(consumers: int, connections: int, rounds: int) -> list[Row]:
 
 def quick_rows() -> list[Row]:
     """A small one of each kind, to see that it runs."""
-    return [
+    small = [
         Row("pulsar", "own", 500, 4, 1),
         Row("vela", "own", 500, 4, 1),
         Row("vela", "broadcast", 500, 4, 1, _limits(10, 1, 2)),
         Row("vela", "broadcast", 200, 200, 1),
+        Row("vela", "broadcast", 500, 4, 1, is_over_tls=True),
         *disturbed_rows(500, 4, 1),
         *neighbour_rows(500, 4, 1),
     ]
+    return [replace(row, load=QUICK_LOAD) for row in small]
 
 
 class RoundFailed(Exception):
@@ -121,15 +143,10 @@ class RoundFailed(Exception):
 def measure(
     row: Row,
     server: ServerProcess,
-    messages: int,
     pictures: Path,
     other_url: str = "",
-    *,
-    size_bytes: int = SIZE_BYTES,
-    rate: float = 1.0,
 ) -> report.Figures:
-    """One round; `other_url`: of the broker where the neighbour is, if it is another one. `rate`:
-    messages a second.
+    """One round; `other_url`: of the broker where the neighbour is, if it is another one.
 
     Raises: RoundFailed.
     """
@@ -138,8 +155,9 @@ def measure(
     command += [f"--service-url={server.service_url}", f"--http-url={server.web_url}"]
     command += [f"--broker-pid={server.pid}", f"--mode={row.mode}", f"--json={written}"]
     command += [f"--consumers={row.consumers}", f"--connections={row.connections}"]
-    command += [f"--messages={messages}", f"--size={size_bytes}", f"--rate={rate:g}"]
-    command += row.arguments
+    load = row.load
+    command += [f"--messages={load.messages}", f"--size={load.size_bytes}", f"--rate={load.rate:g}"]
+    command += [*server.perf_arguments, *row.arguments]
     if other_url:
         command.append(f"--neighbour-url={other_url}")
     if (row.server, row.consumers) in PICTURES and not row.variant:
@@ -169,11 +187,10 @@ def _picture(row: Row) -> str:
 class Run:
     """All rows."""
 
-    def __init__(self, directory: Path, output: Path, messages: int) -> None:
+    def __init__(self, directory: Path, output: Path) -> None:
         self.measured: list[Measured] = []
         self._directory = directory
         self._output = output
-        self._messages = messages
 
     def all_of(self, wanted: Iterable[Row]) -> None:
         """Measure them; what fails is kept as such."""
@@ -207,8 +224,9 @@ class Run:
 
     def _vela(self, measured: Measured) -> None:
         names = ["vela", "other"] if measured.row.needs_other else ["vela"]
+        make = vela_over_tls if measured.row.is_over_tls else VelaServer
         configuration = {"journalSyncData": "true"}
-        servers = [VelaServer(self._directory / name, configuration) for name in names]
+        servers = [make(self._directory / name, configuration) for name in names]
         try:
             for server in servers:
                 server.start()
@@ -223,7 +241,7 @@ class Run:
 
     def _round(self, measured: Measured, server: ServerProcess, other_url: str = "") -> None:
         try:
-            figures = measure(measured.row, server, self._messages, self._output, other_url)
+            figures = measure(measured.row, server, self._output, other_url)
         except RoundFailed as failure:
             measured.failed.append(str(failure))
             _tell(f"{measured.row.name}: not counted: {failure}")
@@ -269,17 +287,14 @@ def main() -> int:
     begun = time.monotonic()
     (TREE / "build").mkdir(exist_ok=True)
     directory = Path(mkdtemp(prefix="fanout-", dir=TREE / "build"))
-    messages = QUICK_MESSAGES if options.quick else MESSAGES
     about = {
         "date": time.strftime("%Y-%m-%d %H:%M"),
         "commit": commit(),
         "vela": how_vela_runs(),
         "pulsar": PULSAR_VERSION,
         "machine": machine(),
-        "messages": messages,
-        "size": SIZE_BYTES,
     }
-    run = Run(directory, output, messages)
+    run = Run(directory, output)
     try:
         if any(row.server == "pulsar" for row in wanted):
             pulsar_home()

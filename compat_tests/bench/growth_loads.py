@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from compat_tests.bench import fanout
@@ -214,11 +215,9 @@ class Fanouts:
     def _round(self, row: fanout.Row, server: ServerProcess) -> Figures:
         rate = rate_of_fanout(row.consumers)
         seconds = QUICK_FANOUT_SECONDS if self._quick else FANOUT_SECONDS
-        messages = messages_of_fanout(rate, seconds)
+        load = fanout.Load(messages_of_fanout(rate, seconds), FANOUT_BYTES, rate)
         try:
-            told = fanout.measure(
-                row, server, messages, self._directory, size_bytes=FANOUT_BYTES, rate=rate
-            )
+            told = fanout.measure(replace(row, load=load), server, self._directory)
         except fanout.RoundFailed as failure:
             raise RoundFailed(str(failure)) from failure
         figures = of_fanout(told)

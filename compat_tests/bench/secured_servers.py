@@ -77,16 +77,31 @@ def make(name: str, directory: Path) -> ServerProcess:
     return server
 
 
-def _keys(authority: Authority, directory: Path) -> dict[str, str]:
-    """Of both kinds. An RSA key of 2,048 bits, which most installations have."""
+def vela_over_tls(directory: Path, configuration: dict[str, str]) -> ServerProcess:
+    """Vela whose clients use TLS and no token, not started yet."""
+    directory.mkdir(parents=True)
+    authority = Authority("authority")
+    server = _SecuredVela(directory, configuration | _port_with_tls(authority, directory))
+    server.perf_arguments = ["--trust-cert-file", authority.write(directory)]
+    return server
+
+
+def _port_with_tls(authority: Authority, directory: Path) -> dict[str, str]:
+    """With an RSA key of 2,048 bits, which most installations have."""
     (binary,) = free_ports(1)
     certificate, key = authority.issue("broker", _HOST, rsa_bits=2048).write(directory, "server")
-    secret = directory / "secret.key"
-    secret.write_bytes(SECRET)
     return {
         "brokerServicePortTls": str(binary),
         "tlsCertificateFilePath": certificate,
         "tlsKeyFilePath": key,
+    }
+
+
+def _keys(authority: Authority, directory: Path) -> dict[str, str]:
+    """Of both kinds."""
+    secret = directory / "secret.key"
+    secret.write_bytes(SECRET)
+    return _port_with_tls(authority, directory) | {
         "authenticationEnabled": "true",
         "authenticationProviders": _PROVIDER,
         "tokenSecretKey": f"file://{secret}",
