@@ -14,6 +14,7 @@ half: nobody publishes then.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Final, final
 
@@ -81,6 +82,6 @@ class FlushPace:
 
 
 def in_a_hurry() -> FlushPace:
-    """Of what gives way to nobody: what a start indexes again, and compaction, which has its own
-    rate."""
-    return FlushPace(JournalWrites(), 1, lambda: 1.0)
+    """Of what gives way to nobody, however much is written: what a start indexes again, and
+    compaction, which has its own rate."""
+    return FlushPace(JournalWrites(), 1, lambda: math.inf)

@@ -301,7 +301,7 @@ class Journal:
             raise
         if result is None:
             return None
-        if self._finish(result, done):
+        if self._finish(result):
             return done
         self._submits = False  # the disk does not take such writes
         self._handed.put((done.batches[0], done.handed_at))
@@ -323,7 +323,7 @@ class Journal:
         self._submitted_at = started
         return True
 
-    def _finish(self, result: bool, done: GroupDone) -> bool:
+    def _finish(self, result: bool) -> bool:
         """False: it has to be written again."""
         self._submitted = None
         if result and self._writer is not None:
@@ -423,7 +423,7 @@ class Journal:
         """A write that the event loop has left."""
         done = self._submitted
         if done is not None and self._submissions is not None:
-            if self._finish(self._submissions.wait(), done):
+            if self._finish(self._submissions.wait()):
                 self._answer(done)
             else:
                 self._turns.put(done.batches[0], done.handed_at)

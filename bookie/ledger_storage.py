@@ -272,8 +272,8 @@ class LedgerStorage:
     def _read_at(
         self, location: int, ledger_id: int, entry_id: int, size: int, scan: RunScan
     ) -> bytes:
-        """Bytes from the record at `location` on, at least the whole record, and no more than
-        `size` or than the scan wants."""
+        """Bytes from the record at `location` on: the whole record, and more only within `size`
+        and as far as the scan wants."""
         for attempt in (1, 2):
             log_id, offset = fmt.split_location(location)
             try:

@@ -34,7 +34,7 @@ class RunScan:
 
     def ends_with(self, piece: bytes) -> bool:
         """Whether all that belongs to the run has come with this piece, the next one of the log:
-        `count_max` entries, or all before the record of another ledger."""
+        `count_max` entries, or all before the record of another entry or ledger."""
         at: i64 = self._next_at
         size: i64 = len(piece)
         ledger_id: i64 = self._ledger_id
