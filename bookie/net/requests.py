@@ -43,6 +43,9 @@ _EXPLICIT_LAC_BYTES_MAX: Final = 64
 """Two ids and the largest digest take 36."""
 _TOTAL_DISK: Final = 0x1
 _FREE_DISK: Final = 0x2
+BATCH_PARTS_MAX: Final = 8
+"""Answers of the storage in one batch: each may end early, to bound how long it takes
+(`LedgerStorage.read_run`)."""
 
 
 class ServedBookie(Protocol):
@@ -234,7 +237,8 @@ class RequestAnswers:
         )
 
     async def _run(self, request: m.BatchReadRequest) -> list[bytes]:
-        """Consecutive entries, up to the first missing one, as many as fit; at least one."""
+        """Consecutive entries, up to the first missing one, as many as fit and are found in
+        `BATCH_PARTS_MAX` parts; at least one."""
         ledger_id, entry_id = request.ledger_id, request.entry_id
         if entry_id < 0:
             return [await self._entry(ledger_id, entry_id)]
@@ -245,7 +249,11 @@ class RequestAnswers:
         # The last bytes of a large answer do not justify another storage read.
         enough = room // 16 if room > _FILLED_EXACTLY_BYTES else 0
         bodies: list[bytes] = []
+        parts = 0
         while len(bodies) < count_max and (room > enough or not bodies):
+            if parts == BATCH_PARTS_MAX:
+                break
+            parts += 1
             try:
                 found = await self._bookie.read_batch(
                     ledger_id, entry_id + len(bodies), count_max - len(bodies), max(room, 0)

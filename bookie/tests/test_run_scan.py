@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bookie.index_memory import MemoryIndex
 from bookie.ledger_state import LedgerState
-from bookie.ledger_storage import LedgerStorage
+from bookie.ledger_storage import LOG_READS_PER_RUN_MAX, LedgerStorage
 from bookie.memory_disk import MemoryDisk
 from bookie.read_turns import PIECE_BYTES, JournalWrites
 from bookie.run_scan import RunScan
@@ -101,4 +101,30 @@ def test_what_is_after_a_run_is_not_read_while_records_are_written(is_written):
         OURS.to_bytes(8, "big") + entry_id.to_bytes(8, "big") for entry_id in range(3)
     ]
     assert sizes == ([PIECE_BYTES] * 2 if is_written else [1 << 20])
+    storage.close()
+
+
+def test_a_read_of_entries_that_lie_apart_answers_with_the_first_of_them():
+    """A topic of which each flush has one entry: its reader would wait for thousands of reads."""
+    disk = SeenDisk()
+    storage = LedgerStorage(disk, "/l", MemoryIndex(), 64 << 20, 64 << 20)
+    storage.recover()
+    ours, other = LedgerState(OURS), LedgerState(OTHER)
+    count = 2 * LOG_READS_PER_RUN_MAX + 3
+    for entry_id in range(count):
+        for handle in (ours, other):
+            head = handle.ledger_id.to_bytes(8, "big") + entry_id.to_bytes(8, "big")
+            storage.cache.put(handle, entry_id, (head, bytes(100)))
+        storage.flush(storage.cache.swap())
+        storage.cache.flushed()
+    answers = []
+    while sum(answers) < count:
+        disk.sizes.clear()
+        found = storage.read_run(OURS, sum(answers), 5_000, 1 << 20)
+        assert [int.from_bytes(entry[8:16], "big") for entry in found] == [
+            sum(answers) + at for at in range(len(found))
+        ]
+        assert 1 <= len(disk.sizes) <= LOG_READS_PER_RUN_MAX
+        answers.append(len(found))
+    assert answers == [LOG_READS_PER_RUN_MAX, LOG_READS_PER_RUN_MAX, 3]
     storage.close()

@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bookie.api import BookieError, Status
+from bookie.ledger_storage import LOG_READS_PER_RUN_MAX
 from bookie.net.read_only import ReadOnlyBookie
+from bookie.net.requests import BATCH_PARTS_MAX
 from bookie.net.server import BookieServer, BookieServerConfig
 from bookie.tests.conftest import KEY, Machine, RecordingSink, entry, wait_until, whole
 from protocol.bookkeeper import messages as m
@@ -193,6 +195,26 @@ def test_a_batch_is_what_single_reads_give(count, size, first):
             assert answer.status == (m.OK if bodies else m.NO_ENTRY)
 
     trio.run(main)
+
+
+async def test_a_batch_of_entries_that_lie_apart_is_answered_before_all_are_read():
+    """Of a ledger that has one entry in each flush. Each is a read of the log, and a client waits
+    for an answer for 30 s at most."""
+    entries_max = BATCH_PARTS_MAX * LOG_READS_PER_RUN_MAX
+    count = entries_max + 5
+    async with served_bookie() as (bookie, server), peer_of(server) as peer:
+        sink = RecordingSink()
+        for entry_id in range(count):
+            for ledger_id in (1, 2):
+                body = entry(ledger_id, entry_id)
+                bookie.add_entry(ledger_id, entry_id, body, KEY, 0, sink)
+            bookie.kick()
+            await sink.wait_for(2 * entry_id + 2)
+            await bookie.checkpoint()
+        first = (await peer.ask(batch(1, 0, 10_000, 1 << 20))).bodies
+        rest = (await peer.ask(batch(1, len(first), 10_000, 1 << 20))).bodies
+        assert 1 <= len(first) <= entries_max
+        assert [*first, *rest] == [whole(1, entry_id) for entry_id in range(count)]
 
 
 @pytest.mark.parametrize("entry_id", [0, -1])
