@@ -74,16 +74,21 @@ def test_the_last_entry_that_can_be_ends_a_run():
     assert scan.ends_with(record(OURS, last, 5) + record(OURS, 0, 5))
 
 
-@pytest.mark.parametrize("is_written", [False, True])
-def test_what_is_after_a_run_is_not_read_while_records_are_written(is_written):
-    """Three entries of 100 KB: one piece has two and a half of them."""
-    sizes, writes = [], JournalWrites()
+def disk_of_reads(sizes):
+    """A disk that notes how much of entry logs is read at once."""
 
     def note(_file, name, arguments):
         if name == "read_at":
             sizes.append(arguments[1])
 
-    disk = WatchedDisk(MemoryDisk(), note)
+    return WatchedDisk(MemoryDisk(), note)
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_what_is_after_a_run_is_not_read_while_records_are_written(is_written):
+    """Three entries of 100 KB: one piece has two and a half of them."""
+    sizes, writes = [], JournalWrites()
+    disk = disk_of_reads(sizes)
     storage = LedgerStorage(disk, "/l", MemoryIndex(), 64 << 20, 64 << 20, writes)
     storage.recover()
     for ledger_id in (OURS, OTHER):
@@ -106,7 +111,8 @@ def test_what_is_after_a_run_is_not_read_while_records_are_written(is_written):
 
 def test_a_read_of_entries_that_lie_apart_answers_with_the_first_of_them():
     """A topic of which each flush has one entry: its reader would wait for thousands of reads."""
-    disk = SeenDisk()
+    sizes = []
+    disk = disk_of_reads(sizes)
     storage = LedgerStorage(disk, "/l", MemoryIndex(), 64 << 20, 64 << 20)
     storage.recover()
     ours, other = LedgerState(OURS), LedgerState(OTHER)
@@ -119,12 +125,12 @@ def test_a_read_of_entries_that_lie_apart_answers_with_the_first_of_them():
         storage.cache.flushed()
     answers = []
     while sum(answers) < count:
-        disk.sizes.clear()
+        sizes.clear()
         found = storage.read_run(OURS, sum(answers), 5_000, 1 << 20)
         assert [int.from_bytes(entry[8:16], "big") for entry in found] == [
             sum(answers) + at for at in range(len(found))
         ]
-        assert 1 <= len(disk.sizes) <= LOG_READS_PER_RUN_MAX
+        assert 1 <= len(sizes) <= LOG_READS_PER_RUN_MAX
         answers.append(len(found))
     assert answers == [LOG_READS_PER_RUN_MAX, LOG_READS_PER_RUN_MAX, 3]
     storage.close()
