@@ -33,7 +33,7 @@ help:
 	@echo 'make wheel    dist/*.whl with the hot modules compiled; "pip install ." installs them as sources'
 	@echo 'make lint     ruff and mypy'
 	@echo 'make compat   the same scenarios on real Pulsar and on Vela (Java 17, Maven; without Go its client is left out)'
-	@echo 'make compat-all  all of it: also the long tests of the tools of BookKeeper, and compat-migration (over an hour)'
+	@echo 'make compat-all  all of it: also the long tests of tools and of compacted policies, and compat-migration (over an hour)'
 	@echo 'make compat-cluster  these scenarios on clusters, mixed ones too (Java 17, Maven; CLUSTERS="NAME ...")'
 	@echo 'make compat-migration  from Pulsar to Vela and back, mixed clusters: the long forms, half an hour (Java 17, Maven)'
 	@echo 'make compat-spark  the same jobs of the stock Spark connector on both (Java 17, Maven)'

@@ -165,6 +165,7 @@ def test_everyone_gets_everything_in_order(
                 consumer.receive(1)
 
 
+@pytest.mark.slow
 def test_pulsar_admin_shows_two_thousand_consumers_in_a_bounded_output(vela: ServerProcess) -> None:
     admin = str(pulsar_home() / "bin" / "pulsar-admin")
     # A cluster splits a bundle with so many sessions. Its topics then begin new ledgers. Without

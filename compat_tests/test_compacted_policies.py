@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from broker.topic.log_compaction import ENTRIES_MIN
 from compat_tests.oracle.redirects import ask
 from compat_tests.oracle.shared_cluster import shared_cluster
@@ -30,6 +32,7 @@ def compact(real: Broker) -> None:
     wait_until(lambda: policy(real, "GET", f"{LOG}/compaction")["status"] == "SUCCESS")
 
 
+@pytest.mark.slow
 def test_compacted_policies_are_read_by_brokers_of_the_other_make(tmp_path: Path) -> None:
     keys = KEYS | {
         "brokerServiceCompactionMonitorIntervalInSeconds": "1",

@@ -283,6 +283,7 @@ def test_a_machine_of_two_bookies_becomes_a_cluster(zookeeper, tmp_path, servers
     client.close()
 
 
+@pytest.mark.slow
 def test_wrong_stores_and_directories_are_refused_in_one_line(zookeeper, tmp_path, servers):
     hosts = zookeeper.hosts
     assert "is not there" in refusal(copy(tmp_path / "none", hosts))
