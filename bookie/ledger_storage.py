@@ -286,26 +286,34 @@ class LedgerStorage:
         for attempt in (1, 2):
             log_id, offset = fmt.split_location(location)
             try:
-                data = self.logs.read(log_id, offset - 4, size, scan)
+                data = self._record_at(log_id, offset, ledger_id, entry_id, size, scan)
             except FileNotFoundError:
-                # Compaction moved the entry between the look-up and the read.
+                # Compaction moved the entry after the look-up, or between two reads.
                 moved = self.index.location(ledger_id, entry_id)
                 if attempt == 1 and moved and moved != location:
                     location = moved
                     continue
                 raise StorageError(f"entry log {log_id:x} of {self.directory} is gone") from None
-            length = fmt.entry_at(data, 0, ledger_id, entry_id)
-            if length is not None and length + 4 > len(data):
-                data = self.logs.read(log_id, offset - 4, length + 4)
-                if len(data) < length + 4:
-                    length = None
-            if length is None:
+            if data is None:
                 raise StorageError(
                     f"{self.directory}/{log_id:x}.log does not hold entry {ledger_id}:{entry_id} "
                     f"at offset {offset}"
                 )
             return data
         raise AssertionError
+
+    def _record_at(
+        self, log_id: int, offset: int, ledger_id: int, entry_id: int, size: int, scan: RunScan
+    ) -> bytes | None:
+        """See `_read_at`; None: the log does not hold the entry there. A record that `size` cuts
+        off is read again."""
+        data = self.logs.read(log_id, offset - 4, size, scan)
+        length = fmt.entry_at(data, 0, ledger_id, entry_id)
+        if length is not None and length + 4 > len(data):
+            data = self.logs.read(log_id, offset - 4, length + 4)
+            if len(data) < length + 4:
+                return None
+        return None if length is None else data
 
     def unless_closed(self, call: Callable[[], T]) -> T:
         """Work that may come too late: what is appended to a log while that is sealed would be

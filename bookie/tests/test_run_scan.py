@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bookie import entry_log_format as fmt
 from bookie.index_memory import MemoryIndex
 from bookie.ledger_state import LedgerState
 from bookie.ledger_storage import LOG_READS_PER_RUN_MAX, LedgerStorage
@@ -133,4 +134,35 @@ def test_a_read_of_entries_that_lie_apart_answers_with_the_first_of_them():
         assert 1 <= len(sizes) <= LOG_READS_PER_RUN_MAX
         answers.append(len(found))
     assert answers == [LOG_READS_PER_RUN_MAX, LOG_READS_PER_RUN_MAX, 3]
+    storage.close()
+
+
+def test_a_large_entry_that_compaction_moves_between_its_two_reads_is_found():
+    """The first read ends within the entry; then its log is gone."""
+    moves = []
+
+    def compact(_file, name, _arguments):
+        if name == "read_at" and moves:
+            moves.pop()()
+
+    storage = LedgerStorage(
+        WatchedDisk(MemoryDisk(), compact), "/l", MemoryIndex(), 1 << 20, 64 << 20
+    )
+    storage.recover()
+    body = OURS.to_bytes(8, "big") + bytes(8) + bytes(3 << 20)
+    for ledger_id, content in ((OURS, body), (OTHER, OTHER.to_bytes(8, "big") + bytes(100))):
+        storage.cache.put(LedgerState(ledger_id), 0, (content, b""))
+        storage.flush(storage.cache.swap())
+        storage.cache.flushed()
+    location = storage.index.location(OURS, 0)
+    log_id, _ = fmt.split_location(location)
+    record = len(body).to_bytes(4, "big") + body
+
+    def move():
+        assert storage.copy_entries([(location, OURS, 0, record)]) == (1, [])
+        storage.logs.remove(log_id)
+
+    moves.append(move)
+    assert storage.read_run(OURS, 0, 1, 1 << 20) == [body]
+    assert not moves
     storage.close()
