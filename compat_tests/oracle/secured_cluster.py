@@ -214,9 +214,15 @@ class SecuredCluster:
         raise AssertionError(f"{method} {path} is sent around")
 
     def owner_of(self, topic: str, asked: SecuredBroker | None = None) -> SecuredBroker | None:
-        """The broker that owns a topic; it is assigned if it has none. None: there is none now."""
+        """The broker that owns a topic; it is assigned if it has none. None: there is none now, or
+        the question is sent on to a broker that has just ended."""
         asked = asked or next(broker for broker in self.brokers if broker.is_running())
-        status, found = self.ask(asked, "GET", f"/lookup/v2/topic/{topic.replace('://', '/')}")
+        try:
+            status, found = self.ask(asked, "GET", f"/lookup/v2/topic/{topic.replace('://', '/')}")
+        except urllib.error.URLError:
+            if not asked.is_running():
+                raise
+            return None
         if status != 200:
             return None
         (owner,) = (
