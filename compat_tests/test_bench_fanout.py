@@ -44,12 +44,13 @@ def test_a_row_over_tls_or_of_another_load_says_so_and_is_not_compared_with_puls
     pulsar = measured(Row("pulsar", "own", 20_000, 16, 1), 22.0)
     secured = measured(Row("vela", "broadcast", 20_000, 16, 1, is_over_tls=True), 0.5)
     load = Load(messages=6, size_bytes=1_000, rate=0.2)
+    small = measured(Row("vela", "broadcast", 20_000, 16, 1, load=load), 0.1)
     million = measured(Row("vela", "broadcast", 1_000_000, 640, 1, load=load), 0.7)
 
-    assert report.ratios([pulsar, secured, million]) == []
+    assert report.ratios([pulsar, secured, small, million]) == []
     text = report.table([secured, million])
     assert "20,000 on 16, over TLS |" in text
-    assert "1,000,000 on 640, 1,000 bytes at 0.2 a second |" in text
+    assert "1,000,000 on 640, 6 messages of 1,000 bytes at 0.2 a second |" in text
 
 
 def test_more_than_double_is_shown_in_bold():
@@ -67,7 +68,7 @@ def test_more_than_double_is_shown_in_bold():
 def test_the_rows_fit_each_other_and_the_document_holds_all_of_them(tmp_path):
     everything = [measured(row, *[0.1] * row.rounds) for row in rows(3)]
     everything[0].failed.append("no end")
-    about = {"date": "d", "commit": "c", "vela": "v", "pulsar": "p", "machine": "m"}
+    about = {"date": "d", "commit": "c", "vela": "v", "pulsar": "p", "machine": "m", "messages": 15}
 
     text = report.document(everything, SCALED, about, ["fanout.png"])
     report.plot(everything, tmp_path / "fanout.png")

@@ -1,7 +1,7 @@
 """WatchedDisk: another disk, which reports each call to a file of an entry log before it is made.
 
-A test sees so in which order, by which thread and how much a bookie reads, writes and syncs, or
-lets a call wait.
+So a test sees in which order, by which thread and in which sizes a bookie reads, writes and syncs,
+and it may let a call wait.
 """
 
 from __future__ import annotations

@@ -293,6 +293,7 @@ def main() -> int:
         "vela": how_vela_runs(),
         "pulsar": PULSAR_VERSION,
         "machine": machine(),
+        "messages": (QUICK_LOAD if options.quick else report.USUAL_LOAD).messages,
     }
     run = Run(directory, output)
     try:

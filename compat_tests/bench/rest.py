@@ -57,7 +57,7 @@ _T = pb.BaseCommand
 
 @dataclass(frozen=True)
 class Counts:
-    """How many topics each server gets."""
+    """How many topics each server gets, and how long it has to put them to rest."""
 
     loaded: int
     stored: int
