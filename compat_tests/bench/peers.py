@@ -23,10 +23,10 @@ from compat_tests.bench.disk_room import (
     shortage,
     used_bytes,
 )
+from compat_tests.bench.fanout_report import USUAL_LOAD
 from compat_tests.bench.measurement import BrokerMeter, write_out
 from compat_tests.bench.peers_report import (
     CONNECTIONS,
-    FANOUT_BYTES,
     FANOUT_CONSUMERS,
     FULL_SPEED,
     LOADS,
@@ -134,12 +134,12 @@ class Session:
             return self._publish(peer, server, 0, batched=True)
         if load == PACED:
             return self._publish(peer, server, PACED_RATE, batched=False)
-        messages = fanout.QUICK_MESSAGES if self._quick else fanout.MESSAGES
+        load = fanout.QUICK_LOAD if self._quick else USUAL_LOAD
         consumers = FANOUT_CONSUMERS[peer.name] // (10 if self._quick else 1)
         if peer.name == "vela":
-            row = fanout.Row("vela", "broadcast", consumers, CONNECTIONS, 1)
-            return of_vela_fanout(consumers, fanout.measure(row, server, messages, self._directory))
-        return _fan_out(peer, server, consumers, messages)
+            row = fanout.Row("vela", "broadcast", consumers, CONNECTIONS, 1, load=load)
+            return of_vela_fanout(consumers, fanout.measure(row, server, self._directory))
+        return _fan_out(peer, server, consumers, load)
 
     def _publish(self, peer: Peer, server: ServerProcess, rate: int, *, batched: bool) -> Figures:
         seconds = self._window_seconds
@@ -242,9 +242,9 @@ def _publishing(
             tell(f"{server.name} did not delete {topic}: {status} {answer}")
 
 
-def _fan_out(peer: Peer, server: ServerProcess, consumers: int, messages: int) -> Figures:
+def _fan_out(peer: Peer, server: ServerProcess, consumers: int, load: fanout.Load) -> Figures:
     topic = f"bench-{peer.name}-{next(_numbers)}"
-    numbers = [str(messages), str(FANOUT_BYTES)]
+    numbers = [str(load.messages), str(load.size_bytes)]
     if peer.server == "nats":
         kind = "core" if peer.name == "nats-core" else "jetstream"
         arguments = ["fanout", server.service_url, topic, kind, str(consumers), str(CONNECTIONS)]

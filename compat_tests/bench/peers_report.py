@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from compat_tests.bench.fanout_report import short
+from compat_tests.bench.fanout_report import USUAL_LOAD, short
 from compat_tests.bench.measurement import per_million
 from compat_tests.bench.report import origins, spread_of
 
@@ -18,7 +18,6 @@ FULL_SPEED: Final = "1 KB at full speed"
 PACED: Final = "1,000 msg/s, one by one"
 FANOUT: Final = "fan-out"
 FANOUT_CONSUMERS: Final = {"vela": 20_000, "nats-core": 20_000, "jetstream": 20_000, "kafka": 500}
-FANOUT_BYTES: Final = 10_000
 CONNECTIONS: Final = 16
 MESSAGE_BYTES: Final = 1_024
 PACED_RATE: Final = 1_000
@@ -112,7 +111,8 @@ LOADS: Final = {
         {"nats-core": _STORES_NOTHING},
     ),
     FANOUT: Load(
-        f"One message of {FANOUT_BYTES:,} bytes a second, and every consumer gets every message."
+        f"One message of {USUAL_LOAD.size_bytes:,} bytes a second, and every consumer gets every"
+        " message."
         f" Vela: one broadcast subscription, acknowledged one by one, on {CONNECTIONS} connections,"
         f" driven by `vela perf fanout`. NATS: a subscription each, on {CONNECTIONS} connections;"
         " with JetStream a consumer each, kept in memory, acknowledged one by one. Kafka: consumers"
