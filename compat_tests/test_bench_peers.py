@@ -1,4 +1,4 @@
-"""Figures and page of the benchmark beside NATS and Kafka. Neither of them runs here."""
+"""Figures, page and rounds of the benchmark beside NATS and Kafka. Neither of them runs here."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import pytest
 
 from compat_tests.bench.fanout_report import figures_of
+from compat_tests.bench.peers import Session
 from compat_tests.bench.peers_report import (
     FANOUT,
     FANOUT_CONSUMERS,
@@ -23,6 +24,7 @@ from compat_tests.bench.peers_report import (
 from compat_tests.bench.peers_servers import GO, JAVA, KAFKA, versions
 from compat_tests.bench.perf_client import PerfFailed
 from compat_tests.bench.results import Origin, Record
+from compat_tests.bench.session import RoundFailed
 from compat_tests.oracle.distribution import PULSAR_VERSION
 
 LINES = [
@@ -79,6 +81,25 @@ class TestFigures:
         figures = of_vela_fanout(20_000, figures_of(told))
         assert set(figures) == set(delivered(20_000, 1.0, line, 3.0, 50.0))
         assert figures["server CPU us/delivery"] == pytest.approx(5.0)
+
+
+class StandstillSession(Session):
+    """Measures nothing: the load program tells the same number of messages twice."""
+
+    def _figures(self, peer, server, load):
+        return published([LINES[0], {**LINES[1], "messages": 5_000}], 2.0, 100.0)
+
+
+class TestSession:
+    def test_a_round_in_which_nothing_passed_does_not_end_the_run(self, tmp_path):
+        session = StandstillSession(tmp_path, quick=True)
+        try:
+            session.start(["vela"])
+            for _ in range(2):  # The second one needs a server that answers again.
+                with pytest.raises(RoundFailed, match="no message passed"):
+                    session.measure(PEERS["vela"], FULL_SPEED)
+        finally:
+            session.close()
 
 
 class TestPage:

@@ -41,6 +41,7 @@ from compat_tests.bench.peers_report import (
     published,
     table,
 )
+from compat_tests.bench.perf_client import PerfFailed
 from compat_tests.bench.results import Origin, Results
 from compat_tests.bench.rounds import Rounds, run_and_report, tell, wanted_scenarios
 from compat_tests.bench.scenarios import is_warm
@@ -121,7 +122,7 @@ class Session:
         try:
             _wait_ready(server)
             figures = self._figures(peer, server, load)
-        except (MeasureFailed, fanout.RoundFailed, NoRoom) as failure:
+        except (MeasureFailed, PerfFailed, fanout.RoundFailed, NoRoom) as failure:
             self._replace(peer.server)
             raise RoundFailed(str(failure)) from failure
         wait_freed(server, tell)
