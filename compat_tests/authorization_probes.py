@@ -213,8 +213,7 @@ def command_cell(answer: pb.BaseCommand | None) -> Cell:
         return "closed"
     content = getattr(answer, COMMAND_FIELDS[answer.type])
     error = getattr(content, "error", None)
-    has_error = isinstance(error, int) and content.HasField("error")
-    if not has_error:
+    if not isinstance(error, int) or not content.HasField("error"):
         return PASSED
     if error in (pb.AuthorizationError, pb.AuthenticationError):
         return f"{pb.ServerError.Name(error)} {content.message}"

@@ -211,7 +211,7 @@ class Connection:
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
         self._client = wire.Client()
-        self._frames: list[tuple[pb.BaseCommand, bytes]] = []
+        self._frames: list[tuple[pb.BaseCommand, bytes | None]] = []
         self.closed = False
 
     @classmethod
@@ -229,7 +229,7 @@ class Connection:
         except trio.BrokenResourceError:
             self.closed = True
 
-    async def next(self) -> tuple[pb.BaseCommand, bytes] | None:
+    async def next(self) -> tuple[pb.BaseCommand, bytes | None] | None:
         """The next command but PING; None: the broker has closed."""
         while True:
             while not self._frames:
@@ -343,6 +343,7 @@ class PairCase:
                     return answers, messages
                 command, payload = frame
                 if command.type == Type.MESSAGE:
+                    assert payload is not None
                     messages.append(int(bytes(peek_and_payload(payload)[1])))
                     continue
                 who = {FIRST: 1, SECOND: 2}.get(request_of(command), 0)

@@ -114,8 +114,8 @@ def set_up(ask: AdminRequests, client: pulsar.Client, tenant: str, names: set[st
     """What a probe with these names finds. A non-persistent topic lives as long as its clients."""
     wanted: list[tuple[str, str, object]] = []
     if names & set(TENANTS):
-        body = {"adminRoles": [], "allowedClusters": ["standalone"]}
-        wanted.append(("PUT", f"/admin/v2/tenants/{tenant}", body))
+        allowed = {"adminRoles": [], "allowedClusters": ["standalone"]}
+        wanted.append(("PUT", f"/admin/v2/tenants/{tenant}", allowed))
     if "namespace" in names:
         wanted.append(("PUT", f"/admin/v2/namespaces/{tenant}/ns", None))
     if "topic" in names:

@@ -52,7 +52,7 @@ class Issuer:
         """A token, signed with the right key or another one."""
         payload = json.dumps({"sub": role, **claims}).encode()
         if self.algorithm.startswith("HS"):
-            key: object = FOREIGN_SECRET if foreign else SECRET
+            key: bytes | rsa.RSAPrivateKey = FOREIGN_SECRET if foreign else SECRET
         else:
             key = self._foreign if foreign else self._private
         return jwt.PyJWS().encode(payload, key, algorithm=self.algorithm)
@@ -63,7 +63,7 @@ class Issuer:
 
     def unsigned(self) -> str:
         """`alg: none`."""
-        return jwt.PyJWS().encode(b'{"sub":"alice"}', None, algorithm="none")
+        return jwt.PyJWS().encode(b'{"sub":"alice"}', "", algorithm="none")
 
     def swapped(self) -> str:
         """Signed with what everybody may know, as if it were a secret."""

@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import errno
 import json
+import os
 import select
 import socket
 import sys
@@ -76,7 +77,7 @@ class Stop:
     def look(self) -> bool:
         """Whether to stop."""
         if not self.is_asked and select.select([self], [], [], 0)[0]:
-            self.is_asked = not sys.stdin.buffer.raw.read(1)
+            self.is_asked = not os.read(self.fileno(), 1)
         return self.is_asked
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from compat_tests.bench import fanout
 from compat_tests.bench.disk_room import GIBIBYTE, disk_of, refusal
+from compat_tests.bench.fanout_report import Load, Row
 from compat_tests.bench.growth_report import (
     ACTIVE_TOPICS_MAX,
     BACKLOG,
@@ -182,7 +183,7 @@ class Fanouts:
     def measure(self, axis: str, name: str, value: int) -> Figures:
         """One round. Raises: RoundFailed, ServerFailed."""
         mode = "broadcast" if axis == CONSUMERS else "own"
-        row = fanout.Row(name, mode, value, connections_of(value), 1)
+        row = Row(name, mode, value, connections_of(value), 1)
         if name == "pulsar":
             server = self._pulsar()
             server.resume()
@@ -212,10 +213,10 @@ class Fanouts:
             self._kept.pause()
         return self._kept
 
-    def _round(self, row: fanout.Row, server: ServerProcess) -> Figures:
+    def _round(self, row: Row, server: ServerProcess) -> Figures:
         rate = rate_of_fanout(row.consumers)
         seconds = QUICK_FANOUT_SECONDS if self._quick else FANOUT_SECONDS
-        load = fanout.Load(messages_of_fanout(rate, seconds), FANOUT_BYTES, rate)
+        load = Load(messages_of_fanout(rate, seconds), FANOUT_BYTES, rate)
         try:
             told = fanout.measure(replace(row, load=load), server, self._directory)
         except fanout.RoundFailed as failure:

@@ -295,14 +295,11 @@ def main() -> int:
     )
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "limits.md").write_text(document(results, bounds, origin))
-    rows = [{**asdict(each), "met": each.is_met} for each in (*results, *bounds)]
+    limits: list[Held | backlog_bounds.Bound] = [*results, *bounds]
+    rows = [{**asdict(each), "met": each.is_met} for each in limits]
     (options.output / "limits.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n")
     print(f"{table(results)}\n\n{backlog_bounds.table(bounds)}")
-    return (
-        0
-        if all(each.is_met for each in (*results, *bounds) if each.server == VelaServer.name)
-        else 1
-    )
+    return 0 if all(each.is_met for each in limits if each.server == VelaServer.name) else 1
 
 
 if __name__ == "__main__":

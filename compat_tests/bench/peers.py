@@ -23,7 +23,7 @@ from compat_tests.bench.disk_room import (
     shortage,
     used_bytes,
 )
-from compat_tests.bench.fanout_report import USUAL_LOAD
+from compat_tests.bench.fanout_report import USUAL_LOAD, Row
 from compat_tests.bench.measurement import BrokerMeter, write_out
 from compat_tests.bench.peers_report import (
     CONNECTIONS,
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from compat_tests.bench.fanout_report import Load
     from compat_tests.bench.results import Figures
     from compat_tests.oracle.server_process import ServerProcess
 
@@ -135,12 +136,12 @@ class Session:
             return self._publish(peer, server, 0, batched=True)
         if load == PACED:
             return self._publish(peer, server, PACED_RATE, batched=False)
-        load = fanout.QUICK_LOAD if self._quick else USUAL_LOAD
+        size = fanout.QUICK_LOAD if self._quick else USUAL_LOAD
         consumers = FANOUT_CONSUMERS[peer.name] // (10 if self._quick else 1)
         if peer.name == "vela":
-            row = fanout.Row("vela", "broadcast", consumers, CONNECTIONS, 1, load=load)
+            row = Row("vela", "broadcast", consumers, CONNECTIONS, 1, load=size)
             return of_vela_fanout(consumers, fanout.measure(row, server, self._directory))
-        return _fan_out(peer, server, consumers, load)
+        return _fan_out(peer, server, consumers, size)
 
     def _publish(self, peer: Peer, server: ServerProcess, rate: int, *, batched: bool) -> Figures:
         seconds = self._window_seconds
@@ -243,7 +244,7 @@ def _publishing(
             tell(f"{server.name} did not delete {topic}: {status} {answer}")
 
 
-def _fan_out(peer: Peer, server: ServerProcess, consumers: int, load: fanout.Load) -> Figures:
+def _fan_out(peer: Peer, server: ServerProcess, consumers: int, load: Load) -> Figures:
     topic = f"bench-{peer.name}-{next(_numbers)}"
     numbers = [str(load.messages), str(load.size_bytes)]
     if peer.server == "nats":

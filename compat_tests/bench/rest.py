@@ -84,7 +84,7 @@ def can_produce(port: int) -> bool:
         with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS_MAX) as server:
             for frame, wanted in zip(sent, answers, strict=True):
                 server.sendall(frame)
-                received: list[tuple[pb.BaseCommand, bytes]] = []
+                received: list[tuple[pb.BaseCommand, bytes | None]] = []
                 while not received:
                     data = server.recv(65536)
                     if not data:

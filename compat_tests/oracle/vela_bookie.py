@@ -10,6 +10,7 @@ from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.server_process import ServerProcess
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 READY_LINE = "vela bookie ready:"
@@ -24,7 +25,7 @@ class VelaBookie(ServerProcess):
         self,
         directory: Path,
         zookeeper: str,
-        configuration: dict[str, object] | None = None,
+        configuration: Mapping[str, object] | None = None,
         port: int | None = None,
     ) -> None:
         """`port`: that of another bookie whose place it takes; any free one without."""

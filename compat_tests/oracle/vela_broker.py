@@ -10,6 +10,7 @@ from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.server_process import ServerProcess
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 READY_LINE = "vela broker ready:"
@@ -24,7 +25,7 @@ class VelaBroker(ServerProcess):
         self,
         directory: Path,
         zookeeper: str,
-        configuration: dict[str, object] | None = None,
+        configuration: Mapping[str, object] | None = None,
         ports: tuple[int, int] | None = None,
     ) -> None:
         """`ports`: of the broker and of its web service; any free ones without."""

@@ -104,9 +104,9 @@ def backlog_policies_of_namespaces(stage: Stage) -> None:
         absent = f"{place.namespace}-absent/{policy}"
         for method, body in (("GET", None), ("POST", 5), ("DELETE", None)):
             stage.see(f"{method} of none", place.told(method, absent, body))
-    for method, body in (("POST", _quota(5)), ("DELETE", None)):
+    for method, limits in (("POST", _quota(5)), ("DELETE", None)):
         path = f"{place.namespace}-absent/backlogQuota"
-        stage.see(f"{method} of none", place.told(method, path, body))
+        stage.see(f"{method} of none", place.told(method, path, limits))
 
 
 @scenario("backlog-policies-of-topics")

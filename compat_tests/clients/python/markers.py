@@ -22,9 +22,9 @@ from compat_tests.clients.python.scenario import (
 from compat_tests.clients.python.wire import Wire
 from protocol import client as wire
 
-SNAPSHOT_REQUEST: Final = {"marker_type": 10}
-TXN_COMMIT: Final = {"marker_type": 21, "txnid_most_bits": 1, "txnid_least_bits": 2}
-TXN_ABORT: Final = {"marker_type": 22, "txnid_most_bits": 1, "txnid_least_bits": 3}
+SNAPSHOT_REQUEST: Final[dict[str, Any]] = {"marker_type": 10}
+TXN_COMMIT: Final[dict[str, Any]] = {"marker_type": 21, "txnid_most_bits": 1, "txnid_least_bits": 2}
+TXN_ABORT: Final[dict[str, Any]] = {"marker_type": 22, "txnid_most_bits": 1, "txnid_least_bits": 3}
 STATISTICS_SECONDS_MAX: Final = 10.0
 TYPES: Final = ("Exclusive", "Failover", "Shared", "KeyShared")
 

@@ -47,8 +47,8 @@ def policy_values(stage: Stage) -> None:
         stage.see("kept", ask("GET", f"{namespace}/retention"))
         stage.see("in a new one", ask("PUT", f"{namespace}-new", {"retention_policies": value}))
         stage.see("removed", ask("DELETE", f"{namespace}-new")[0] < 300)
-    for policy, value in VALUES:
-        stage.see(f"{policy} {value}", ask("POST", f"{namespace}/{policy}", value))
+    for policy, setting in VALUES:
+        stage.see(f"{policy} {setting}", ask("POST", f"{namespace}/{policy}", setting))
         stage.see("kept", ask("GET", f"{namespace}/{policy}"))
     unknown = {"replication_clusters": ["elsewhere"]}
     stage.see("foreign cluster", ask("PUT", f"{namespace}-new", unknown))

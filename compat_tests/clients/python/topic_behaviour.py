@@ -148,7 +148,7 @@ def behaviour_of_a_topic(stage: Stage) -> None:
 
 def _delays(stage: Stage, place: Place, wire: Wire) -> None:
     def told(delay_ms: int) -> list[Any]:
-        times = {"publish_time": 1_000, "deliver_at_time": 1_000 + delay_ms}
+        times: dict[str, Any] = {"publish_time": 1_000, "deliver_at_time": 1_000 + delay_ms}
         return wire.try_publish(place.topic, client.message(b"x", **times))
 
     taken = told(10_000)

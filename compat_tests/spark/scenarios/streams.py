@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pulsar
 
@@ -95,7 +96,7 @@ def read_starts(stage: Stage) -> None:
     moment = int(time.time() * 1000) + 20
     wait_until(lambda: time.time() * 1000 > moment + 20, "the next publish time is later")
     ids += stage.publish(topic, _numbered(10, 20))
-    forms = {
+    forms: dict[str, dict[str, Any]] = {
         "default": {},
         "earliest": {"startingOffsets": "earliest"},
         "latest": {"startingOffsets": "latest"},
