@@ -325,7 +325,7 @@ def document(
         f" Vela {about['vela']}, Pulsar {about['pulsar']}, {about['machine']}."
         f" {about['messages']} messages of {USUAL_LOAD.size_bytes:,} bytes at {USUAL_LOAD.rate:g}"
         " a second where a row says nothing else, acknowledged one by one. A figure is the"
-        f" median of so many rounds, or that of the only one. {SAID}",
+        f" median of as many rounds as its row says. {SAID}",
         table(all_measured),
         "## Ratio to real Pulsar\n\nVela's figure divided by that of real Pulsar, where each"
         " consumer has a subscription; below 1 Vela is faster.",

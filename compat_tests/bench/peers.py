@@ -136,12 +136,12 @@ class Session:
             return self._publish(peer, server, 0, batched=True)
         if load == PACED:
             return self._publish(peer, server, PACED_RATE, batched=False)
-        size = fanout.QUICK_LOAD if self._quick else USUAL_LOAD
+        fanned_out = fanout.QUICK_LOAD if self._quick else USUAL_LOAD
         consumers = FANOUT_CONSUMERS[peer.name] // (10 if self._quick else 1)
         if peer.name == "vela":
-            row = Row("vela", "broadcast", consumers, CONNECTIONS, 1, load=size)
+            row = Row("vela", "broadcast", consumers, CONNECTIONS, 1, load=fanned_out)
             return of_vela_fanout(consumers, fanout.measure(row, server, self._directory))
-        return _fan_out(peer, server, consumers, size)
+        return _fan_out(peer, server, consumers, fanned_out)
 
     def _publish(self, peer: Peer, server: ServerProcess, rate: int, *, batched: bool) -> Figures:
         seconds = self._window_seconds
