@@ -12,17 +12,10 @@ from protocol.decoding import COMMAND_FIELDS, decode_command
 from protocol.errors import RemoteProtocolError
 from protocol.long_commands import FIELDS_MAX, LONG_COMMAND_BYTES
 from protocol.plain_requests import read_request
-from protocol.request_frames import (
-    REQUEST_BYTES_PER_SLICE,
-    REQUESTS_PER_SLICE,
-    SENDS_PER_SLICE,
-    RequestDecoder,
-)
+from protocol.request_frames import REQUEST_BYTES_PER_SLICE, REQUESTS_PER_SLICE, RequestDecoder
 from protocol.requests import REQUESTS, Flow, Subscribe
-from protocol.send_fields import Send
-from protocol.send_runs import one_by_one
 from protocol.templates import varint
-from protocol.tests.frame_values import read_all, value_of
+from protocol.tests.frame_values import value_of
 
 T = pb.BaseCommand
 NUMBERS = st.one_of(
@@ -281,69 +274,6 @@ def test_messages_between_requests_fill_no_slice():
     send = client.send(1, 2, client.message(b"x"))
     found = slices((send + send + client.flow(1, 1)) * (REQUESTS_PER_SLICE - 1))
     assert len(found) == 1
-
-
-def with_a_field_of_the_future(send):
-    """The SEND as protobuf alone reads it."""
-    payload = send[8 + int.from_bytes(send[4:8], "big") :]
-    encoded = send[8 : len(send) - len(payload)] + b"\x98\x06\x05"
-    sizes = 4 + len(encoded) + len(payload), len(encoded)
-    return b"".join((*(size.to_bytes(4, "big") for size in sizes), encoded, payload))
-
-
-FIRST, SECOND = (client.send(producer, 2, client.message(b"x")) for producer in (1, 2))
-UNUSUAL = with_a_field_of_the_future(FIRST)
-
-
-@pytest.mark.parametrize(
-    ("cycle", "most"),
-    [((FIRST, SECOND), SENDS_PER_SLICE), ((UNUSUAL,), SENDS_PER_SLICE // 2 + 1)],
-    ids=["of two producers in turn", "that protobuf has to read"],
-)
-def test_a_megabyte_of_tiny_messages_in_no_run_is_read_in_slices(cycle, most):
-    """All were read in one turn, which took 30 and 70 ms."""
-    count = (1 << 20) // sum(map(len, cycle))
-    found = slices(b"".join(cycle) * count)
-    assert sum(map(len, found)) == count * len(cycle)
-    assert max(map(len, found)) <= most
-    assert all(isinstance(each, Send) for part in found for each in part)
-
-
-def test_runs_of_two_tiny_messages_are_read_in_slices():
-    pairs = (FIRST + FIRST + SECOND + SECOND) * 2_000
-    assert {len(each) for each in slices(pairs)[:-1]} == {SENDS_PER_SLICE}
-
-
-def test_a_megabyte_of_kilobyte_messages_of_several_producers_is_one_slice():
-    """So that it is one group of the journal."""
-    cycle = [client.send(producer, 2, client.message(b"x" * 1_024)) for producer in range(10)]
-    assert len(slices(b"".join(cycle) * ((1 << 20) // sum(map(len, cycle))))) == 1
-
-
-@settings(max_examples=60)
-@given(
-    st.lists(st.sampled_from([FIRST, SECOND, UNUSUAL, client.flow(1, 1)]), min_size=1, max_size=20),
-    st.integers(1, 400),
-    st.integers(1, 100_000),
-)
-def test_slices_lose_and_change_no_message(cycle, times, piece):
-    data = b"".join(cycle) * times
-    decoder = RequestDecoder()
-    found = []
-    for at in range(0, len(data), piece):
-        found += read_all(decoder, data[at : at + piece])
-    alone = [each for frame in cycle for each in RequestDecoder().feed(frame)]
-    assert said_by(found) == said_by(alone) * times
-
-
-def said_by(frames):
-    """What each says, where those of a run are by themselves."""
-    return [
-        (each.producer_id, each.sequence_id, each.payload)
-        if isinstance(each, Send)
-        else value_of(each)
-        for each in one_by_one(iter(frames), [])
-    ]
 
 
 @settings(max_examples=60)

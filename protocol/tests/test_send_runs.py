@@ -10,7 +10,7 @@ from native.sends import ARE_SINGLE, PAYLOAD_BYTES_MAX, read_sends
 from protocol import client
 from protocol.errors import RemoteProtocolError
 from protocol.metadata import METADATA_UNCOUNTED_BYTES, count_messages
-from protocol.request_frames import RequestDecoder
+from protocol.request_frames import SENDS_PER_SLICE, RequestDecoder
 from protocol.send_fields import NO_SEQUENCE_ID, Send
 from protocol.send_runs import SendRun, read_run
 from protocol.tests.frame_values import value_of
@@ -171,3 +171,61 @@ def test_an_unfinished_or_too_large_frame_is_in_no_run() -> None:
     assert found is not None
     assert found[1] == 2 * len(frame)
     assert read_run(frame * 3, 0, len(frame) - 1) is None
+
+
+def with_a_field_of_the_future(send: bytes) -> bytes:
+    """The SEND as protobuf alone reads it."""
+    payload = send[8 + int.from_bytes(send[4:8], "big") :]
+    encoded = send[8 : len(send) - len(payload)] + b"\x98\x06\x05"
+    sizes = 4 + len(encoded) + len(payload), len(encoded)
+    return b"".join((*(size.to_bytes(4, "big") for size in sizes), encoded, payload))
+
+
+FIRST, SECOND = (client.send(producer, 2, PLAIN) for producer in (1, 2))
+PARSED = with_a_field_of_the_future(FIRST)
+
+
+def slices(data: bytes) -> list[list[object]]:
+    decoder = RequestDecoder()
+    found: list[list[object]] = [list(decoder.feed(data))]
+    while decoder.is_left:
+        found.append(list(decoder.more()))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("cycle", "kind", "most"),
+    [
+        ((FIRST, SECOND), Send, SENDS_PER_SLICE),
+        ((PARSED,), Send, SENDS_PER_SLICE // 2 + 1),
+        ((FIRST, FIRST, SECOND, SECOND), SendRun, SENDS_PER_SLICE),
+    ],
+    ids=["of two producers in turn", "that protobuf has to read", "in runs of two"],
+)
+def test_a_megabyte_of_tiny_messages_is_read_in_slices(
+    cycle: tuple[bytes, ...], kind: type, most: int
+) -> None:
+    """All were read in one turn, which took 30 and 70 ms."""
+    times = (1 << 20) // sum(map(len, cycle))
+    found = slices(b"".join(cycle) * times)
+    assert len(singles([each for part in found for each in part])) == times * len(cycle)
+    assert len(found) > 1
+    assert max(map(len, found)) <= most
+    assert all(isinstance(each, kind) for part in found for each in part)
+
+
+def test_a_megabyte_of_kilobyte_messages_of_several_producers_is_one_slice() -> None:
+    """So that it is one group of the journal."""
+    cycle = [client.send(producer, 2, client.message(bytes(1_024))) for producer in range(10)]
+    assert len(slices(b"".join(cycle) * ((1 << 20) // sum(map(len, cycle))))) == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from([FIRST, SECOND, PARSED, client.flow(1, 1)]), min_size=1, max_size=20),
+    st.integers(1, 400),
+    st.integers(1, 100_000),
+)
+def test_slices_lose_and_change_no_message(cycle: list[bytes], times: int, piece: int) -> None:
+    alone = [each for frame in cycle for each in singles(RequestDecoder().feed(frame))]
+    assert decoded(b"".join(cycle) * times, piece) == (alone * times, "")
