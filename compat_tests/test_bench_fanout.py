@@ -109,3 +109,16 @@ def test_neighbours_are_held_to_twice_their_latency_on_the_same_broker_alone():
     assert text.count("**no**") == 1
     assert text.count("another topic") == 2
     assert text.count("a second subscription") == 1
+
+
+def test_rounds_of_neighbours_that_differ_are_shown_beside_their_median():
+    here, _ = neighbour_rows(100_000, 64, 2)
+    latency = {"p50": 0.001, "p99": 0.002}
+    rounds = [
+        report.neighbour_figures(
+            {"topic": {"before": latency, "beside": latency, "ratio": {"p50": 1.0, "p99": factor}}}
+        )
+        for factor in (0.8, 4.4)
+    ]
+
+    assert "2.6 (0.8 to 4.4)" in report.neighbour_table([Measured(here, rounds)])

@@ -93,11 +93,23 @@ class Measured:
     rounds: list[Figures] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
-    def middle(self, figure: str) -> float | None:
-        """The median over the rounds, None when a round does not have it."""
+    def readings(self, figure: str) -> list[float]:
+        """One of each round, empty when a round does not have it."""
         values = [one.get(figure) for one in self.rounds]
         known = [value for value in values if value is not None]
-        return median(known) if known and len(known) == len(values) else None
+        return known if len(known) == len(values) else []
+
+    def middle(self, figure: str) -> float | None:
+        """The median over the rounds, None when a round does not have it."""
+        known = self.readings(figure)
+        return median(known) if known else None
+
+    def shown(self, figure: str) -> str:
+        """The median, with smallest and largest when there are several rounds."""
+        known = self.readings(figure)
+        if len(known) < 2:
+            return short(self.middle(figure))
+        return f"{short(median(known))} ({short(min(known))} to {short(max(known))})"
 
     def missed(self) -> list[str]:
         """Figures over their limit, or not there."""
@@ -268,15 +280,14 @@ def neighbour_table(all_measured: Sequence[Measured]) -> str:
         if not each.row.measures_neighbours or not each.rounds:
             continue
         for name, shown in NEIGHBOURS.items():
-            keys = [key if key.endswith("ratio") else f"{key} s" for key in columns]
-            values = [each.middle(f"{name} {key}") for key in keys]
+            keys = [f"{name} {key if key.endswith('ratio') else f'{key} s'}" for key in columns]
             if each.row.needs_other and name != "topic":
                 continue
             limit = each.row.limits.get(f"{name} p99 ratio")
-            ratio = values[-1]
+            ratio = each.middle(keys[-1])
             met = "" if limit is None else "yes" if ratio is not None and ratio <= limit else "no"
             where = f"{each.row.name}: {shown}"
-            cells = [str(len(each.rounds)), *map(short, values), met.replace("no", "**no**")]
+            cells = [str(len(each.rounds)), *map(each.shown, keys), met.replace("no", "**no**")]
             lines.append(_line([where, *cells]))
     return "\n".join(lines)
 
