@@ -135,6 +135,12 @@ class TestReport:
         (row, *_) = report.rows({LATENCY: record([9], [10])})
         assert row.met == "missed"
 
+    def test_a_ratio_that_misses_its_bound_never_looks_equal_to_it(self):
+        (row, *_) = report.rows({LATENCY: record([9_998], [10_000])})
+        assert (row.met, report.ratio_text(row)) == ("missed", "0.9998")
+        (row, *_) = report.rows({LATENCY: record([9_000], [10_000])})
+        assert report.ratio_text(row) == "0.9"
+
     def test_start_up_is_judged_by_velas_own_figure(self):
         target = report.target_of(report.START, "ready s")
         assert target is not None

@@ -168,6 +168,13 @@ def short(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def ratio_text(row: Row) -> str:
+    """Three digits, or five where a ratio that misses its bound would look equal to it."""
+    said = short(row.ratio)
+    is_equal = row.met == "missed" and said in row.target.split()
+    return f"{row.ratio:.5g}" if is_equal else said
+
+
 def table(records: Mapping[str, Record]) -> str:
     """The ratio table in Markdown, and below it what each scenario's rounds were."""
     lines = [
@@ -177,7 +184,7 @@ def table(records: Mapping[str, Record]) -> str:
     for row in rows(records):
         met = "**missed**" if row.met == "missed" else row.met
         pulsar = row.pulsar or "none"
-        cells = [row.scenario, row.figure, row.vela, pulsar, short(row.ratio), row.target, met]
+        cells = [row.scenario, row.figure, row.vela, pulsar, ratio_text(row), row.target, met]
         lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
     return "\n".join(lines)
 
