@@ -7,6 +7,8 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from compat_tests.bench.report import spread_of
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -107,9 +109,7 @@ class Measured:
     def shown(self, figure: str) -> str:
         """The median, with smallest and largest when there are several rounds."""
         known = self.readings(figure)
-        if len(known) < 2:
-            return short(self.middle(figure))
-        return f"{short(median(known))} ({short(min(known))} to {short(max(known))})"
+        return short(self.middle(figure)) if len(known) < 2 else str(spread_of(known))
 
     def missed(self) -> list[str]:
         """Figures over their limit, or not there."""
