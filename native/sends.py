@@ -7,6 +7,7 @@ from native.pure.sends import (
     ARE_SINGLE,
     PAYLOAD_BYTES_MAX,
     PAYLOAD_BYTES_MIN,
+    RUN_MESSAGES_MAX,
 )
 
 try:
@@ -19,5 +20,6 @@ __all__ = [
     "ARE_SINGLE",
     "PAYLOAD_BYTES_MAX",
     "PAYLOAD_BYTES_MIN",
+    "RUN_MESSAGES_MAX",
     "read_sends",
 ]

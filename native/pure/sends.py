@@ -2,7 +2,8 @@
 
 A frame is two sizes (all that follows the first, and the command), the command, and a payload:
 headers, metadata and content. The run goes up to the first frame of another form, of another
-producer, or with a checksum that does not fit: that one is looked at by itself.
+producer, or with a checksum that does not fit: that one is looked at by itself. It has
+RUN_MESSAGES_MAX messages at most.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from native.pure.fields import Unusual, read_fields
 PAYLOAD_BYTES_MIN: Final = 10
 """A size of metadata and the three required fields of metadata."""
 PAYLOAD_BYTES_MAX: Final = 64 * 1024
+RUN_MESSAGES_MAX: Final = 4096
+"""The next one is a run of its own, so that what a run costs has a bound."""
 _FRAME_BYTES_MIN: Final = 16
 """Both sizes and the least that a SEND has."""
 _COMMAND_BYTES_MAX: Final = 64
@@ -74,7 +77,7 @@ def read_sends(data: bytes, start: int, frame_size_max: int) -> SendColumns:
     payloads: list[bytes] = []
     producer_id = -1
     flags = ARE_SINGLE | ARE_CONSECUTIVE
-    while start >= 0 and len(data) - start >= _FRAME_BYTES_MIN:
+    while len(payloads) < RUN_MESSAGES_MAX and start >= 0 and len(data) - start >= _FRAME_BYTES_MIN:
         total, size = _SIZES.unpack_from(data, start)
         begin, end = start + 8 + size, start + 4 + total
         if (

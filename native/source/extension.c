@@ -204,7 +204,7 @@ VELA(log_records) {
 
 enum { METADATA, PAYLOAD, PAYLOAD_END, KEY, KEY_END, EVENT_TIME, INDEX, FLAGS, COLUMNS };
 enum { HAS_KEY = 1, IS_NULL = 2, IS_REMOVED = 4, HAS_PROPERTIES = 8, ARE_SINGLE = 1, ARE_CONSECUTIVE = 2 };
-enum { FRAME_MIN = 16, COMMAND_MAX = 64, PAYLOAD_MIN = 10, PAYLOAD_MAX = 65536 };
+enum { FRAME_MIN = 16, COMMAND_MAX = 64, PAYLOAD_MIN = 10, PAYLOAD_MAX = 65536, RUN_MAX = 4096 };
 /* Fields, a bit for each: of a message in a batch, of a SEND, and of a message that clients surely can read. */
 enum { IN_BATCH = 0x778, TEXTS_IN_BATCH = 0x86, IN_SEND = 0xE, NUMBERS = 0xA120C, TEXTS = 0x50042, REQUIRED = 0xE };
 /* The fields of a message by their numbers, which are below 20: a number or a size, and where they end. */
@@ -259,7 +259,7 @@ VELA(read_sends) {
     if (!PyArg_ParseTuple(arguments, "SnL", &given, &at, &frame_max)) return NULL;
     const uint8_t *data = (const uint8_t *)PyBytes_AS_STRING(given);
     OWNED *payloads = PyList_New(0), *ids = PyBytes_FromStringAndSize(NULL, 1024);
-    while (payloads && ids && at >= 0 && PyBytes_GET_SIZE(given) - at >= FRAME_MIN) {
+    while (payloads && ids && count < RUN_MAX && at >= 0 && PyBytes_GET_SIZE(given) - at >= FRAME_MIN) {
         int64_t total = (int64_t)number(data + at, 4), size = (int64_t)number(data + at + 4, 4);
         int64_t begin = at + 8 + size, end = at + 4 + total, payload_size = end - begin;
         Fields send, message;

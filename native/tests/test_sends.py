@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from native.pure import sends as pure
-from native.sends import ARE_CONSECUTIVE, ARE_SINGLE
+from native.sends import ARE_CONSECUTIVE, ARE_SINGLE, RUN_MESSAGES_MAX
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -109,6 +109,14 @@ def test_the_columns_of_a_long_run(native: ModuleType) -> None:
     size = len(payloads[0])
     found = columns(native, b"before" + data + b"after", 6)
     assert found == [3, numbers, payloads, size * len(numbers), size, 1, 6 + len(data)]
+
+
+def test_a_run_has_a_bound(native: ModuleType) -> None:
+    """All messages of a run are handled in one turn of the event loop."""
+    each = frame(payload())
+    found = columns(native, each * (RUN_MESSAGES_MAX + 1))
+    assert (len(found[2]), found[6]) == (RUN_MESSAGES_MAX, RUN_MESSAGES_MAX * len(each))
+    assert len(columns(native, each * RUN_MESSAGES_MAX + each[:-1])[2]) == RUN_MESSAGES_MAX
 
 
 def test_a_checksum_that_does_not_fit_ends_the_run(native: ModuleType) -> None:
