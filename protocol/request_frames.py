@@ -27,7 +27,7 @@ from protocol.plain_acks import ACK_PREFIX, PlainAck, read_acks
 from protocol.plain_requests import read_request
 from protocol.requests import REQUESTS, ParsedRequest, Request
 from protocol.send_fields import SEND_PREFIX, Send, read_send, send_of
-from protocol.send_runs import SendRun, read_run
+from protocol.send_runs import SendRun, read_verified
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -43,9 +43,15 @@ _REQUEST_BYTES_MIN: Final = REQUEST_BYTES_PER_SLICE // REQUESTS_PER_SLICE
 ACKS_PER_REQUEST: Final = 8
 """Entries of a run of plain ACKs that count as one request more: a slice has 512 of them, or those
 of one command."""
-SENDS_PER_SLICE: Final = 1_024
-"""A run counts as one, a SEND that protobuf parses as two. A chunk of 1 MB has fewer messages of
-1 KB; it can have 17,000 tiny ones that are in no run, which took 70 ms."""
+SENDS_PER_SLICE: Final = 2_048
+"""In units, of which a verified SEND is one. A chunk of 1 MB has fewer messages of 500 bytes; it
+can have 17,000 tiny ones, which took 70 ms."""
+_RUN_UNITS: Final = 2
+_RUN_MESSAGES_PER_UNIT: Final = 4
+"""So many messages of a run are one unit more. A chunk of 1 MB is one slice if its messages are of
+one producer and have 100 bytes."""
+_UNVERIFIED_UNITS: Final = 4
+"""The checksum may be wrong, and then the SEND has an answer of its own; or protobuf parses it."""
 _ACK_BYTES_MAX: Final = 128
 """No ACK of a run is larger; an unfinished frame of so few bytes may be one."""
 
@@ -146,23 +152,30 @@ class RequestDecoder(FrameStream):
                         return end
             self._read_parsed(data[start:end], None)
             return end
-        self._sends_allowed -= 1
-        if self._sends_allowed <= 0:
-            self._allowed = 0  # This one is the last.
-        if is_usual and data[start + 1] == _SEND_PREFIX_1 and data[start + 2] == _SEND_PREFIX_2:
-            limit = self._frame_size_max
-            if 2 * end - position <= len(data):  # room for another one
-                found = read_run(data, position, limit)
-                if found is not None:
-                    self._frames.append(found[0])
-                    return found[1]
+        is_usual = (
+            is_usual and data[start + 1] == _SEND_PREFIX_1 and data[start + 2] == _SEND_PREFIX_2
+        )
+        if is_usual and 2 * end - position <= len(data):  # room for another one
+            found = read_verified(data, position, self._frame_size_max)
+            if found is not None:
+                sends, count, end_of_run = found
+                self._count_sends(1 if count == 1 else _RUN_UNITS + count // _RUN_MESSAGES_PER_UNIT)
+                self._frames.append(sends)
+                return end_of_run
+        self._count_sends(_UNVERIFIED_UNITS)
+        if is_usual:
             send = read_send(data, start, payload_start, end)
             if send is not None:
                 self._frames.append(send)
                 return end
-        self._sends_allowed -= 1
         self._read_parsed(data[start:payload_start], data[payload_start:end])
         return end
+
+    def _count_sends(self, units: i64) -> None:
+        """What is read now is the last of this slice if no units are left."""
+        self._sends_allowed -= units
+        if self._sends_allowed <= 0:
+            self._allowed = 0
 
     def _read_joined(self, encoded: bytes, payload: bytes | None) -> None:
         if payload is None and encoded.startswith(ACK_PREFIX):

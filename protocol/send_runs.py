@@ -4,7 +4,8 @@ An object for each message costs more than to read it. Here consecutive SENDs of
 become columns of their numbers and payloads, from the decoder to the receipts. One native call
 reads them and verifies their checksums (`native.sends`). Only messages with nothing unusual are in
 a run: a small payload whose checksum fits, no chunk, no second sequence id. The first SEND that is
-otherwise ends it, and is read and answered by itself (`protocol.send_fields`).
+otherwise ends it, and is read and answered by itself (`protocol.send_fields`). One such message
+between those of other producers is a `Send` that is verified.
 """
 
 from __future__ import annotations
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["PAYLOAD_BYTES_MIN", "RUN_MESSAGES_MIN", "SendRun", "one_by_one", "read_run"]
+__all__ = ["PAYLOAD_BYTES_MIN", "SendRun", "one_by_one", "read_verified"]
 
-RUN_MESSAGES_MIN: Final = 2
 _read_sends: Final = read_sends
 """Compiled, names of this module are no look-up in a dict."""
 
@@ -74,26 +74,27 @@ class SendRun:
 
     def send(self, index: int) -> Send:
         """One of the messages by itself."""
-        sequence_id, payload = self.sequence_ids[index], self.payloads[index]
-        send = Send(self.producer_id, sequence_id, NO_SEQUENCE_ID, False, payload)
-        send.is_verified = True
-        return send
+        return _verified(self.producer_id, self.sequence_ids[index], self.payloads[index])
 
     def sends(self) -> list[Send]:
         """Each message by itself."""
         return [self.send(index) for index in range(len(self.payloads))]
 
 
-def read_run(data: bytes, start: int, frame_size_max: int) -> tuple[SendRun, int] | None:
-    """The run that begins at `start`, where a frame does, and where it ends; None if fewer than
-    RUN_MESSAGES_MIN messages belong to one."""
+def read_verified(
+    data: bytes, start: int, frame_size_max: int
+) -> tuple[SendRun | Send, int, int] | None:
+    """The run that begins at `start`, where a frame does, or the only message of one; how many
+    messages these are, and where they end. None if the SEND there is unusual."""
     producer_id, numbers, payloads, size_bytes, size_each_bytes, flags, end = _read_sends(
         data, start, frame_size_max
     )
-    if len(payloads) < RUN_MESSAGES_MIN:
+    if not payloads:
         return None
-    counts = None if flags & ARE_SINGLE else [count_messages(payload) for payload in payloads]
     sequence_ids = array("q", numbers)
+    if len(payloads) == 1:
+        return _verified(producer_id, sequence_ids[0], payloads[0]), 1, end
+    counts = None if flags & ARE_SINGLE else [count_messages(payload) for payload in payloads]
     are_consecutive = flags & ARE_CONSECUTIVE != 0
     run = SendRun(
         producer_id,
@@ -104,7 +105,13 @@ def read_run(data: bytes, start: int, frame_size_max: int) -> tuple[SendRun, int
         size_each_bytes,
         are_consecutive,
     )
-    return run, end
+    return run, len(payloads), end
+
+
+def _verified(producer_id: int, sequence_id: int, payload: bytes) -> Send:
+    send = Send(producer_id, sequence_id, NO_SEQUENCE_ID, False, payload)
+    send.is_verified = True
+    return send
 
 
 def one_by_one(frames: Iterator[T | SendRun], waiting: list[Send]) -> Iterator[T | Send]:

@@ -40,7 +40,7 @@ class Publishing(SendHandler):
         size = len(payload)
         if size < PAYLOAD_BYTES_MIN:
             raise ConnectionRefused(f"SEND of {size} bytes, too few for message metadata")
-        if not verify_checksum(payload):
+        if not send.is_verified and not verify_checksum(payload):
             session.send(
                 commands.send_error(
                     producer_id,

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from native.sends import ARE_SINGLE, PAYLOAD_BYTES_MAX, read_sends
 from protocol import client
 from protocol.errors import RemoteProtocolError
-from protocol.metadata import METADATA_UNCOUNTED_BYTES, count_messages
+from protocol.metadata import METADATA_UNCOUNTED_BYTES, count_messages, verify_checksum
 from protocol.request_frames import SENDS_PER_SLICE, RequestDecoder
 from protocol.send_fields import NO_SEQUENCE_ID, Send
-from protocol.send_runs import SendRun, read_run
+from protocol.send_runs import SendRun, read_verified
 from protocol.tests.frame_values import value_of
 
 LIMIT = 200_000
@@ -87,6 +87,16 @@ def test_the_same_messages_come_out_as_without_runs(frames: list[bytes]) -> None
     assert (together, error) == (one_by_one, "")
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.lists(FRAMES, max_size=12).map(b"".join))
+def test_a_verified_message_has_a_checksum_that_fits(stream: bytes) -> None:
+    """The broker does not look at it again."""
+    for frame in RequestDecoder(LIMIT).feed(stream):
+        for each in frame.sends() if isinstance(frame, SendRun) else [frame]:
+            if isinstance(each, Send) and each.is_verified:
+                assert verify_checksum(each.payload)
+
+
 @settings(max_examples=300, deadline=None)
 @given(
     st.lists(FRAMES, min_size=2, max_size=5).map(b"".join),
@@ -159,18 +169,23 @@ def test_what_is_taken_for_one_message_is_counted_as_one(metadata: bytes, start:
 )
 def test_a_run_ends_before_what_is_unusual(unusual: bytes) -> None:
     usual = client.send(1, 1, PLAIN) + client.send(1, 2, PLAIN)
-    found = read_run(usual + unusual + usual, 0, LIMIT)
+    found = read_verified(usual + unusual + usual, 0, LIMIT)
     assert found is not None
-    assert (list(found[0].sequence_ids), found[1]) == ([1, 2], len(usual))
-    assert read_run(usual[: len(usual) // 2] + unusual, 0, LIMIT) is None
+    assert isinstance(found[0], SendRun)
+    assert (list(found[0].sequence_ids), *found[1:]) == ([1, 2], 2, len(usual))
+    one = usual[: len(usual) // 2]
+    found = read_verified(one + unusual, 0, LIMIT)
+    assert found is not None
+    assert isinstance(found[0], Send)
+    assert (found[0].sequence_id, found[0].payload, *found[1:]) == (1, PLAIN, 1, len(one))
 
 
 def test_an_unfinished_or_too_large_frame_is_in_no_run() -> None:
     frame = client.send(1, 1, PLAIN)
-    found = read_run(frame * 2 + frame[:-1], 0, LIMIT)
+    found = read_verified(frame * 2 + frame[:-1], 0, LIMIT)
     assert found is not None
-    assert found[1] == 2 * len(frame)
-    assert read_run(frame * 3, 0, len(frame) - 1) is None
+    assert found[1:] == (2, 2 * len(frame))
+    assert read_verified(frame * 3, 0, len(frame) - 1) is None
 
 
 def with_a_field_of_the_future(send: bytes) -> bytes:
@@ -183,6 +198,7 @@ def with_a_field_of_the_future(send: bytes) -> bytes:
 
 FIRST, SECOND = (client.send(producer, 2, PLAIN) for producer in (1, 2))
 PARSED = with_a_field_of_the_future(FIRST)
+DAMAGED = client.send(1, 2, damaged(PLAIN))
 
 
 def slices(data: bytes) -> list[list[object]]:
@@ -197,10 +213,18 @@ def slices(data: bytes) -> list[list[object]]:
     ("cycle", "kind", "most"),
     [
         ((FIRST, SECOND), Send, SENDS_PER_SLICE),
-        ((PARSED,), Send, SENDS_PER_SLICE // 2 + 1),
-        ((FIRST, FIRST, SECOND, SECOND), SendRun, SENDS_PER_SLICE),
+        ((DAMAGED,), Send, SENDS_PER_SLICE // 4),
+        ((PARSED,), Send, SENDS_PER_SLICE // 4),
+        ((FIRST, FIRST, SECOND, SECOND), SendRun, SENDS_PER_SLICE // 2),
+        ((FIRST,), SendRun, 2),
     ],
-    ids=["of two producers in turn", "that protobuf has to read", "in runs of two"],
+    ids=[
+        "of two producers in turn",
+        "with a wrong checksum",
+        "that protobuf has to read",
+        "in runs of two",
+        "of one producer",
+    ],
 )
 def test_a_megabyte_of_tiny_messages_is_read_in_slices(
     cycle: tuple[bytes, ...], kind: type, most: int
@@ -214,15 +238,21 @@ def test_a_megabyte_of_tiny_messages_is_read_in_slices(
     assert all(isinstance(each, kind) for part in found for each in part)
 
 
-def test_a_megabyte_of_kilobyte_messages_of_several_producers_is_one_slice() -> None:
+@pytest.mark.parametrize(("producers", "size"), [(10, 1_024), (4, 500), (1, 100)])
+def test_a_megabyte_of_usual_messages_is_one_slice(producers: int, size: int) -> None:
     """So that it is one group of the journal."""
-    cycle = [client.send(producer, 2, client.message(bytes(1_024))) for producer in range(10)]
+    message = client.message(bytes(size))
+    cycle = [client.send(producer, 2, message) for producer in range(producers)]
     assert len(slices(b"".join(cycle) * ((1 << 20) // sum(map(len, cycle))))) == 1
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.sampled_from([FIRST, SECOND, PARSED, client.flow(1, 1)]), min_size=1, max_size=20),
+    st.lists(
+        st.sampled_from([FIRST, SECOND, DAMAGED, PARSED, client.flow(1, 1)]),
+        min_size=1,
+        max_size=20,
+    ),
     st.integers(1, 400),
     st.integers(1, 100_000),
 )
