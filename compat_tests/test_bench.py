@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +19,7 @@ from compat_tests.bench.disk_room import (
     shortage,
     stored_bytes,
 )
+from compat_tests.bench.machine_speed import MachineSpeed
 from compat_tests.bench.results import Origin, Record, Results
 from compat_tests.bench.rounds import turns, wanted_scenarios
 from compat_tests.bench.scenarios import is_warm
@@ -76,6 +78,7 @@ class TestResults:
         begun = results.begin(LATENCY, ORIGIN, "today", resume=False)
         begun.rounds["vela"] = [figures(1.0)]
         begun.failed.append("pulsar: it said no")
+        begun.speeds.append(MachineSpeed(30.5, 1.25))
         results.save(machine="small")
 
         again = Results(tmp_path / "benchmark.json", NAMES)
@@ -83,6 +86,13 @@ class TestResults:
         assert again.begin(LATENCY, ORIGIN, "tomorrow", resume=True) == begun
         assert json.loads(again.path.read_text())["machine"] == "small"
         assert [path.name for path in tmp_path.iterdir()] == ["benchmark.json"]
+
+    def test_a_file_from_before_speeds_were_recorded_is_read(self, tmp_path: Path):
+        old = asdict(record([1], [1]))
+        del old["speeds"]
+        path = tmp_path / "benchmark.json"
+        path.write_text(json.dumps({"scenarios": {LATENCY: old}}))
+        assert Results(path, NAMES).finished == {LATENCY: record([1], [1])}
 
     def test_rounds_of_another_commit_or_mode_are_never_added_to(self, tmp_path: Path):
         results = Results(tmp_path / "benchmark.json", NAMES)
@@ -186,6 +196,13 @@ class TestReport:
         assert f"* {LATENCY}, vela: 2 lines tell of errors: WARN x" in told
         assert ORIGIN.vela in told
         assert ORIGIN.commit in told
+
+    def test_the_speed_of_the_machine_is_beside_what_was_measured_then(self):
+        shown, old = record([1], [1]), record([2], [2])
+        shown.speeds = [MachineSpeed(30, 1), MachineSpeed(31.5, 1.25), MachineSpeed(90, 4)]
+        told = report.origins({LATENCY: shown, report.START: old})
+        assert "| 31.5 | 1.25 |" in told
+        assert "| not recorded | not recorded |" in told
 
     def test_the_page_says_that_pulsar_does_not_sync(self):
         page = report.document({LATENCY: record([1, 2, 3], [1, 2, 3])}, "a machine")

@@ -95,6 +95,13 @@ class TestRounds:
         assert self.rounds(tmp_path).scenario(report.STEADY, measure)
         assert asked == [*CLUSTERS, *reversed(CLUSTERS)]
 
+    def test_the_speed_of_the_machine_is_kept_with_the_rounds(self, tmp_path: Path):
+        rounds = self.rounds(tmp_path)
+        assert rounds.scenario(report.STEADY, lambda _name, _attempt: figures(1.0))
+        speeds = rounds.results.finished[report.STEADY].speeds
+        assert speeds
+        assert all(speed.loop_ms > 0 < speed.copy_gb_s for speed in speeds)
+
     def test_a_failed_round_is_told_and_made_up_for(self, tmp_path: Path):
         def measure(name: str, attempt: int) -> Figures:
             if name == MIXED and attempt == 0:

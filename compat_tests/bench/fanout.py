@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from compat_tests.bench import fanout_report as report
 from compat_tests.bench.fanout_report import Load, Measured, Row
 from compat_tests.bench.secured_servers import vela_over_tls
-from compat_tests.bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine
+from compat_tests.bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine_now
 from compat_tests.oracle.distribution import PULSAR_VERSION, TREE, OracleAbsent, pulsar_home
 from compat_tests.oracle.pulsar_server import PulsarServer
 from compat_tests.oracle.server_process import ServerFailed
@@ -292,7 +292,7 @@ def main() -> int:
         "commit": commit(),
         "vela": how_vela_runs(),
         "pulsar": PULSAR_VERSION,
-        "machine": machine(),
+        "machine": machine_now(),
         "messages": (QUICK_LOAD if options.quick else report.USUAL_LOAD).messages,
     }
     run = Run(directory, output)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from compat_tests.bench.machine_speed import MachineSpeed
     from compat_tests.bench.results import Record
 
 START = "start and idle"
@@ -61,6 +62,10 @@ SAID = (
     "which publishes and reads 500 messages a second on a topic of its own beside the load, after "
     "the other figures were taken; `late by` says how much of it can be the client's own. Vela "
     "beside heavy neighbours, and beside cold readers at several rates: `make bench-isolation`."
+)
+SPEED_SAID = (
+    "The last two columns tell machines and hours apart: the CPU time of 500,000 steps of a Python "
+    "loop, and how fast 64 MB were copied into new memory, both before each round (medians)."
 )
 PANELS = ("throughput msg/s", "broker CPU s/million", "publish p99 ms", "resident MB")
 COLORS = {"met": "tab:green", "missed": "tab:red", "": "tab:gray"}
@@ -192,16 +197,18 @@ def table(records: Mapping[str, Record]) -> str:
 def origins(records: Mapping[str, Record]) -> str:
     """Where each scenario's figures come from, and the rounds that do not count."""
     lines = [
-        "| scenario | rounds | not counted | commit | date | Vela ran | minutes |",
-        "|---|---|---:|---|---|---|---:|",
+        "| scenario | rounds | not counted | commit | date | Vela ran | minutes | loop ms |"
+        " copy GB/s |",
+        "|---|---|---:|---|---|---|---:|---:|---:|",
     ]
     for scenario, record in records.items():
         counts = ", ".join(f"{record.count(name)} {name}" for name in record.origin.servers)
         if not record.is_complete:
             counts += f" of {record.origin.rounds_wanted}: unfinished"
         cells = [scenario, counts, len(record.failed), record.origin.commit, record.date]
-        cells += [record.origin.vela, f"{record.seconds / 60:.1f}"]
+        cells += [record.origin.vela, f"{record.seconds / 60:.1f}", *_speed_cells(record.speeds)]
         lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    lines += ["", SPEED_SAID]
     failed = [
         f"* {scenario}, {' '.join(why.split())[:300]}"
         for scenario, record in records.items()
@@ -210,6 +217,15 @@ def origins(records: Mapping[str, Record]) -> str:
     if failed:
         lines += ["", "Rounds that showed an error and are not counted:", "", *failed]
     return "\n".join(lines)
+
+
+def _speed_cells(speeds: list[MachineSpeed]) -> list[str]:
+    if not speeds:
+        return ["not recorded"] * 2
+    return [
+        f"{median(speed.loop_ms for speed in speeds):.1f}",
+        f"{median(speed.copy_gb_s for speed in speeds):.2f}",
+    ]
 
 
 def document(records: Mapping[str, Record], machine: str) -> str:

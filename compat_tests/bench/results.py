@@ -12,6 +12,8 @@ import os
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from compat_tests.bench.machine_speed import MachineSpeed
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -40,6 +42,8 @@ class Record:
     rounds: dict[str, list[Figures]] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    speeds: list[MachineSpeed] = field(default_factory=list)
+    """Of the machine, before each attempt. Records from before 2026-11-28 have none."""
 
     def count(self, server: str) -> int:
         """Rounds of a server that count."""
@@ -60,7 +64,13 @@ class Record:
 def record_from_json(data: dict[str, Any]) -> Record:
     """The inverse of `asdict`. Files from before other servers were measured name none."""
     origin = {"servers": SERVERS, **data["origin"]}
-    return Record(**{**data, "origin": Origin(**{**origin, "servers": tuple(origin["servers"])})})
+    return Record(
+        **{
+            **data,
+            "origin": Origin(**{**origin, "servers": tuple(origin["servers"])}),
+            "speeds": [MachineSpeed(**speed) for speed in data.get("speeds", [])],
+        }
+    )
 
 
 class Results:

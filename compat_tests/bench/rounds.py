@@ -23,6 +23,7 @@ from compat_tests.bench.disk_room import (
     disk_of,
     refusal,
 )
+from compat_tests.bench.machine_speed import machine_speed
 from compat_tests.bench.perf_client import PerfFailed
 from compat_tests.bench.session import RoundFailed
 from compat_tests.oracle.distribution import TREE, OracleAbsent
@@ -79,6 +80,7 @@ class Rounds:
         for attempt in range(wanted + SPARE_ATTEMPTS):
             for server in turns(attempt, self.names):
                 if record.count(server) < wanted:
+                    record.speeds.append(machine_speed())
                     _round(name, record, server, lambda s=server, a=attempt: measure(s, a))
                     record.seconds = seconds_before + time.monotonic() - begun
                     self.save()

@@ -24,7 +24,7 @@ from compat_tests.bench.spark_load import DataSet, Tail, publish, served_bytes
 from compat_tests.bench.spark_program import NO_JAR, SPARK3
 from compat_tests.bench.spark_reader import ReadFailed, SparkReader
 from compat_tests.bench.spark_report import Backfill, Measured, Results, Variant
-from compat_tests.bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine
+from compat_tests.bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine_now
 from compat_tests.clients.driver import ClientAbsent
 from compat_tests.oracle.distribution import PULSAR_VERSION, TREE, OracleAbsent, pulsar_home
 from compat_tests.oracle.pulsar_server import PulsarServer
@@ -336,7 +336,7 @@ def _about(options: argparse.Namespace, readers: dict[str, SparkReader]) -> dict
         "commit": commit(),
         "vela": how_vela_runs(),
         "pulsar": PULSAR_VERSION,
-        "machine": machine(),
+        "machine": machine_now(),
         "cores": options.cores,
         "connector": CONNECTOR_VERSION,
         "spark": {name: reader.version for name, reader in readers.items()},

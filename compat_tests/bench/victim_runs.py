@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, Protocol
 
-from compat_tests.bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine
+from compat_tests.bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine_now
 from compat_tests.bench.victim import MeasureFailed
 from compat_tests.oracle.distribution import PULSAR_VERSION, TREE, OracleAbsent
 from compat_tests.oracle.server_process import ServerFailed
@@ -82,7 +82,7 @@ def measure_and_write(
         "commit": commit(),
         "vela": how_vela_runs(),
         "pulsar": PULSAR_VERSION,
-        "machine": machine(),
+        "machine": machine_now(),
         "seconds": chosen.seconds,
     }
     try:
