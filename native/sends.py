@@ -7,6 +7,7 @@ from native.pure.sends import (
     ARE_SINGLE,
     PAYLOAD_BYTES_MAX,
     PAYLOAD_BYTES_MIN,
+    RUN_BYTES_MAX,
     RUN_MESSAGES_MAX,
 )
 
@@ -20,6 +21,7 @@ __all__ = [
     "ARE_SINGLE",
     "PAYLOAD_BYTES_MAX",
     "PAYLOAD_BYTES_MIN",
+    "RUN_BYTES_MAX",
     "RUN_MESSAGES_MAX",
     "read_sends",
 ]

@@ -7,8 +7,10 @@ Everything else is a `ParsedRequest`, or what `protocol.requests` makes of one.
 
 Requests take longer to decode and to handle than messages, so one call reads a slice of them: at
 most `REQUESTS_PER_SLICE` and `REQUEST_BYTES_PER_SLICE`, however large the chunk that came. The rest
-is read by later calls (`more`). Messages have a bound of their own, `SENDS_PER_SLICE`, which the
-chunk of a usual publisher does not reach: it is cheap and forms one group of the journal.
+is read by later calls (`more`). A slice ends with the message that reaches `SENDS_PER_SLICE`, too.
+What a message costs is known only when it has been handled: a turn may read further slices of
+messages (`go_on`) as long as it has time. So the chunk of a usual publisher is one turn, and forms
+one group of the journal.
 
 The first frame, which is CONNECT, has a bound of its own, so that a client that has not sent it
 cannot make the broker collect megabytes.
@@ -43,15 +45,10 @@ _REQUEST_BYTES_MIN: Final = REQUEST_BYTES_PER_SLICE // REQUESTS_PER_SLICE
 ACKS_PER_REQUEST: Final = 8
 """Entries of a run of plain ACKs that count as one request more: a slice has 512 of them, or those
 of one command."""
-SENDS_PER_SLICE: Final = 2_048
-"""In units, of which a verified SEND is one. A chunk of 1 MB has fewer messages of 500 bytes; it
-can have 17,000 tiny ones, which took 70 ms."""
-_RUN_UNITS: Final = 2
-_RUN_MESSAGES_PER_UNIT: Final = 4
-"""So many messages of a run are one unit more. A chunk of 1 MB is one slice if its messages are of
-one producer and have 100 bytes."""
-_UNVERIFIED_UNITS: Final = 4
-"""The checksum may be wrong, and then the SEND has an answer of its own; or protobuf parses it."""
+SENDS_PER_SLICE: Final = 256
+"""A run counts with all its messages. A chunk of 1 MB can have 22,000 of them, which took 70 ms."""
+_SEND_BYTES_SHIFT: Final = 10
+"""Each KB counts as one message more, because metadata may have as many fields as fit into it."""
 _ACK_BYTES_MAX: Final = 128
 """No ACK of a run is larger; an unfinished frame of so few bytes may be one."""
 
@@ -66,7 +63,7 @@ _ACK_PREFIX_2: Final = ACK_PREFIX[2]
 class RequestDecoder(FrameStream):
     """The receiving half of a broker's connection."""
 
-    __slots__ = ("_at", "_chunk", "_sends_allowed", "ack_runs")
+    __slots__ = ("_allowed_later", "_at", "_chunk", "_sends_allowed", "ack_runs")
 
     def __init__(
         self,
@@ -78,6 +75,8 @@ class RequestDecoder(FrameStream):
         self._at: i64 = 0
         """Up to here the chunk is read."""
         self._sends_allowed: i64 = 0
+        self._allowed_later: i64 = 0
+        """What messages that ended the slice have left for its requests."""
         self.ack_runs: AckRuns | None = None
         """The consumers whose ACKs `take_ack_runs` recognises; None: the connection has none."""
 
@@ -85,6 +84,11 @@ class RequestDecoder(FrameStream):
     def is_left(self) -> bool:
         """Whether `more` has to be called before the next `feed`."""
         return self._at < len(self._chunk)
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether messages ended the slice and something is left, so that `go_on` may be called."""
+        return self._allowed_later > 0 and self._at < len(self._chunk)
 
     def feed(self, data: bytes) -> list[Frame]:
         """The first slice of the frames that `data` completes.
@@ -99,13 +103,21 @@ class RequestDecoder(FrameStream):
         return self.more()
 
     def more(self) -> list[Frame]:
-        """The next slice. Raises: as `feed`."""
+        """The next slice, for another turn. Raises: as `feed`."""
+        return self._slice(REQUEST_BYTES_PER_SLICE)
+
+    def go_on(self) -> list[Frame]:
+        """The next slice, for the same turn, whose requests count together. Raises: as `feed`."""
+        return self._slice(self._allowed_later)
+
+    def _slice(self, allowed: i64) -> list[Frame]:
         frames: list[Frame] = []
         chunk, at = self._chunk, self._at
         self._chunk = b""
         self._at = 0
         self._frames = frames
-        self._allowed = REQUEST_BYTES_PER_SLICE
+        self._allowed = allowed
+        self._allowed_later = 0
         self._sends_allowed = SENDS_PER_SLICE
         try:
             at = self._take(chunk, at)
@@ -159,10 +171,10 @@ class RequestDecoder(FrameStream):
             found = read_verified(data, position, self._frame_size_max)
             if found is not None:
                 sends, count, end_of_run = found
-                self._count_sends(1 if count == 1 else _RUN_UNITS + count // _RUN_MESSAGES_PER_UNIT)
+                self._count_sends(count, end_of_run - position)
                 self._frames.append(sends)
                 return end_of_run
-        self._count_sends(_UNVERIFIED_UNITS)
+        self._count_sends(1, end - position)
         if is_usual:
             send = read_send(data, start, payload_start, end)
             if send is not None:
@@ -171,10 +183,11 @@ class RequestDecoder(FrameStream):
         self._read_parsed(data[start:payload_start], data[payload_start:end])
         return end
 
-    def _count_sends(self, units: i64) -> None:
-        """What is read now is the last of this slice if no units are left."""
-        self._sends_allowed -= units
+    def _count_sends(self, count: i64, size_bytes: i64) -> None:
+        """What is read now is the last of this slice if no more are allowed."""
+        self._sends_allowed -= count + (size_bytes >> _SEND_BYTES_SHIFT)
         if self._sends_allowed <= 0:
+            self._allowed_later = self._allowed
             self._allowed = 0
 
     def _read_joined(self, encoded: bytes, payload: bytes | None) -> None:

@@ -4,8 +4,8 @@ An object for each message costs more than to read it. Here consecutive SENDs of
 become columns of their numbers and payloads, from the decoder to the receipts. One native call
 reads them and verifies their checksums (`native.sends`). Only messages with nothing unusual are in
 a run: a small payload whose checksum fits, no chunk, no second sequence id. The first SEND that is
-otherwise ends it, and is read and answered by itself (`protocol.send_fields`). One such message
-between those of other producers is a `Send` that is verified.
+otherwise ends it, and is read and answered by itself (`protocol.send_fields`). A single usual
+message between those of other producers becomes a `Send` with `is_verified` set.
 """
 
 from __future__ import annotations

@@ -62,6 +62,12 @@ log = structlog.get_logger()
 TURN_OUTPUT_BYTES = 64 * 1024
 """After so much output of its requests a turn leaves the rest of them to another one. A FLOW may
 let 256 KB be dispatched, and there may be 64 of them in a slice."""
+MESSAGES_SECONDS_PER_TURN = 0.003
+"""After so much time a turn reads no further slice of messages: the cost of a message depends on
+its topic."""
+MESSAGE_SLICES_PER_TURN = 16
+"""Of runs these are 8,192 messages, which may be read in less than that time. The end of the turn
+takes 2 ms for them."""
 GOODBYE_SECONDS_MAX = 1.0
 """How long a refused peer has to read the reason."""
 
@@ -224,41 +230,34 @@ class Session(RequestTasks, Generic[P, C]):
         return Taken.IN_PART if self._more else Taken.WHOLE
 
     def _handle_chunk(self, data: bytes) -> bool:
-        """One turn, one journal kick, one flush, for a slice of the bytes of one receive or
-        (without data) for what earlier turns have left of it. Returns whether some are left for
-        another turn."""
+        """One turn, one journal kick, one flush, for slices of the bytes of one receive or (without
+        data) for what earlier turns have left of it. Returns whether some are left for another
+        turn."""
         self.last_kind = 0
+        now = self.connections.clock.now
+        begun = self.keep_alive.received_at if data else now()
         turns = self.connections.turns
         turns.begin_turn()
         try:
             if data and self._ack_target is not None:
                 data = self._take_ack_runs(data, self._ack_target)
+            decoder = self._decoder
             if not self._in_slice:
-                read = self._decoder.feed(data) if data else self._decoder.more()
-                self._frames = iter(read)
-                self._in_slice = True
-            frames, on_frame = self._frames, self._on_frame
-            outbox = self.outbox
-            output_bytes_max = outbox.pending_bytes + TURN_OUTPUT_BYTES
-            if self.limited_producers or self._waiting_sends:
-                frames = self._as_admitted()
-            for frame in frames:
-                # A message that a rate has admitted cannot be put back.
-                if outbox.pending_bytes > output_bytes_max and (
-                    frames is self._frames or not isinstance(frame, Send)
+                self._frames = iter(decoder.feed(data) if data else decoder.more())
+            output_bytes_max = self.outbox.pending_bytes + TURN_OUTPUT_BYTES
+            slices = 0
+            while self._handle_slice(output_bytes_max):
+                slices += 1
+                if (
+                    not decoder.may_go_on
+                    or slices == MESSAGE_SLICES_PER_TURN
+                    or now() - begun > MESSAGES_SECONDS_PER_TURN
                 ):
-                    self.put_first(iter((frame,)))
-                    return True
-                if on_frame[type(frame)](self, frame):
-                    return True
-            if self._held_by is not None:
-                return True
-            self._in_slice = False
-            if self._decoder.is_left:
-                return True
-            if self._decoder.failure is not None:
-                raise self._decoder.failure
-            return False
+                    if not decoder.is_left and decoder.failure is not None:
+                        raise decoder.failure
+                    return decoder.is_left
+                self._frames = iter(decoder.go_on())
+            return True
         except Held:
             return True
         except (ConnectionRefused, RemoteProtocolError) as error:
@@ -268,6 +267,25 @@ class Session(RequestTasks, Generic[P, C]):
             raise
         finally:
             turns.end_turn()
+
+    def _handle_slice(self, output_bytes_max: int) -> bool:
+        """Handle the frames that were read. Returns whether all were handled; otherwise the turn
+        ends here."""
+        self._in_slice = True
+        frames, on_frame, outbox = self._frames, self._on_frame, self.outbox
+        if self.limited_producers or self._waiting_sends:
+            frames = self._as_admitted()
+        for frame in frames:
+            # A message that a rate has admitted cannot be put back.
+            if outbox.pending_bytes > output_bytes_max and (
+                frames is self._frames or not isinstance(frame, Send)
+            ):
+                self.put_first(iter((frame,)))
+                return False
+            if on_frame[type(frame)](self, frame):
+                return False
+        self._in_slice = self._held_by is not None
+        return not self._in_slice
 
     def _as_admitted(self) -> Iterator[Frame | None]:
         """The frames up to the first message that a publish rate does not admit yet, without those

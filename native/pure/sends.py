@@ -3,7 +3,7 @@
 A frame is two sizes (all that follows the first, and the command), the command, and a payload:
 headers, metadata and content. The run goes up to the first frame of another form, of another
 producer, or with a checksum that does not fit: that one is looked at by itself. It has
-RUN_MESSAGES_MAX messages at most.
+RUN_MESSAGES_MAX messages at most, and ends with the one that reaches RUN_BYTES_MAX.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from native.pure.fields import Unusual, read_fields
 PAYLOAD_BYTES_MIN: Final = 10
 """A size of metadata and the three required fields of metadata."""
 PAYLOAD_BYTES_MAX: Final = 64 * 1024
-RUN_MESSAGES_MAX: Final = 4096
-"""The next one is a run of its own, so that what a run costs has a bound."""
+RUN_MESSAGES_MAX: Final = 512
+RUN_BYTES_MAX: Final = 256 * 1024
+"""A longer run is divided, so that the cost of a run is bounded."""
 _FRAME_BYTES_MIN: Final = 16
 """Both sizes and the least that a SEND has."""
 _COMMAND_BYTES_MAX: Final = 64
@@ -76,6 +77,7 @@ def read_sends(data: bytes, start: int, frame_size_max: int) -> SendColumns:
     sequence_ids = array("q")
     payloads: list[bytes] = []
     producer_id = -1
+    size_bytes = 0
     flags = ARE_SINGLE | ARE_CONSECUTIVE
     while len(payloads) < RUN_MESSAGES_MAX and start >= 0 and len(data) - start >= _FRAME_BYTES_MIN:
         total, size = _SIZES.unpack_from(data, start)
@@ -94,7 +96,7 @@ def read_sends(data: bytes, start: int, frame_size_max: int) -> SendColumns:
         except Unusual:
             break
         if send.seen & _PRODUCER_AND_SEQUENCE != _PRODUCER_AND_SEQUENCE or (
-            payloads and send.values[1] != producer_id
+            payloads and (send.values[1] != producer_id or size_bytes >= RUN_BYTES_MAX)
         ):
             break
         payload = data[begin:end]
@@ -110,13 +112,14 @@ def read_sends(data: bytes, start: int, frame_size_max: int) -> SendColumns:
         producer_id = send.values[1]
         sequence_ids.append(send.values[2])
         payloads.append(payload)
+        size_bytes += len(payload)
         start = end
     sizes = set(map(len, payloads))
     return SendColumns(
         producer_id,
         sequence_ids.tobytes(),
         payloads,
-        sum(map(len, payloads)),
+        size_bytes,
         sizes.pop() if len(sizes) == 1 else 0,
         flags,
         start,

@@ -204,7 +204,7 @@ VELA(log_records) {
 
 enum { METADATA, PAYLOAD, PAYLOAD_END, KEY, KEY_END, EVENT_TIME, INDEX, FLAGS, COLUMNS };
 enum { HAS_KEY = 1, IS_NULL = 2, IS_REMOVED = 4, HAS_PROPERTIES = 8, ARE_SINGLE = 1, ARE_CONSECUTIVE = 2 };
-enum { FRAME_MIN = 16, COMMAND_MAX = 64, PAYLOAD_MIN = 10, PAYLOAD_MAX = 65536, RUN_MAX = 4096 };
+enum { FRAME_MIN = 16, COMMAND_MAX = 64, PAYLOAD_MIN = 10, PAYLOAD_MAX = 65536, RUN_MAX = 512, RUN_BYTES = 262144 };
 /* Fields, a bit for each: of a message in a batch, of a SEND, and of a message that clients surely can read. */
 enum { IN_BATCH = 0x778, TEXTS_IN_BATCH = 0x86, IN_SEND = 0xE, NUMBERS = 0xA120C, TEXTS = 0x50042, REQUIRED = 0xE };
 /* The fields of a message by their numbers, which are below 20: a number or a size, and where they end. */
@@ -266,7 +266,7 @@ VELA(read_sends) {
         if (end > PyBytes_GET_SIZE(given) || total + 4 > frame_max || size > COMMAND_MAX || payload_size < PAYLOAD_MIN
             || payload_size > PAYLOAD_MAX || number(data + at + 8, 3) != 0x080632 || data[at + 11] != size - 4
             || !read_fields(data, at + 12, begin, IN_SEND, 0, &send) || (send.seen & 6) != 6
-            || (count && send.value[1] != producer_id)) break;
+            || (count && (send.value[1] != producer_id || size_bytes >= RUN_BYTES))) break;
         int64_t covered = begin + (number(data + begin, 2) == MAGIC ? UNCHECKED : 0);
         if (number(data + begin, 2) == MAGIC + 1 || (covered > begin
             && number(data + begin + 2, 4) != crc32c_of(0, data + covered, (size_t)(end - covered)))) break;

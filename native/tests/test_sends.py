@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from native.pure import sends as pure
-from native.sends import ARE_CONSECUTIVE, ARE_SINGLE, RUN_MESSAGES_MAX
+from native.sends import ARE_CONSECUTIVE, ARE_SINGLE, RUN_BYTES_MAX, RUN_MESSAGES_MAX
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -103,7 +103,7 @@ def test_arbitrary_bytes_have_the_same_columns_in_both_forms(
 
 
 def test_the_columns_of_a_long_run(native: ModuleType) -> None:
-    numbers = [0, 127, 128, 2**40, 2**63 - 1, *range(1000)]
+    numbers = [0, 127, 128, 2**40, 2**63 - 1, *range(500)]
     payloads = [payload(content=b"%04d" % number) for number in range(len(numbers))]
     data = b"".join(map(frame, payloads, numbers))
     size = len(payloads[0])
@@ -117,6 +117,10 @@ def test_a_run_has_a_bound(native: ModuleType) -> None:
     found = columns(native, each * (RUN_MESSAGES_MAX + 1))
     assert (len(found[2]), found[6]) == (RUN_MESSAGES_MAX, RUN_MESSAGES_MAX * len(each))
     assert len(columns(native, each * RUN_MESSAGES_MAX + each[:-1])[2]) == RUN_MESSAGES_MAX
+    large = payload(content=bytes(60_000))
+    found = columns(native, frame(large) * 6)
+    assert (len(found[2]), found[6]) == (5, 5 * len(frame(large)))
+    assert RUN_BYTES_MAX <= found[3] < RUN_BYTES_MAX + len(large)
 
 
 def test_a_checksum_that_does_not_fit_ends_the_run(native: ModuleType) -> None:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from native.sends import ARE_SINGLE, PAYLOAD_BYTES_MAX, read_sends
+from native.sends import ARE_SINGLE, PAYLOAD_BYTES_MAX, RUN_MESSAGES_MAX, read_sends
 from protocol import client
 from protocol.errors import RemoteProtocolError
 from protocol.metadata import METADATA_UNCOUNTED_BYTES, count_messages, verify_checksum
-from protocol.request_frames import SENDS_PER_SLICE, RequestDecoder
+from protocol.request_frames import REQUESTS_PER_SLICE, SENDS_PER_SLICE, RequestDecoder
 from protocol.send_fields import NO_SEQUENCE_ID, Send
 from protocol.send_runs import SendRun, read_verified
 from protocol.tests.frame_values import value_of
@@ -73,7 +73,7 @@ def decoded(stream: bytes, piece: int) -> tuple[list[object], str]:
         for at in range(0, len(stream), piece):
             frames += singles(decoder.feed(stream[at : at + piece]))
             while decoder.is_left:
-                frames += singles(decoder.more())
+                frames += singles(decoder.go_on() if decoder.may_go_on else decoder.more())
     except RemoteProtocolError as error:
         return frames, str(error)
     return frames, str(decoder.failure or "")
@@ -213,10 +213,11 @@ def slices(data: bytes) -> list[list[object]]:
     ("cycle", "kind", "most"),
     [
         ((FIRST, SECOND), Send, SENDS_PER_SLICE),
-        ((DAMAGED,), Send, SENDS_PER_SLICE // 4),
-        ((PARSED,), Send, SENDS_PER_SLICE // 4),
-        ((FIRST, FIRST, SECOND, SECOND), SendRun, SENDS_PER_SLICE // 2),
-        ((FIRST,), SendRun, 2),
+        ((DAMAGED,), Send, SENDS_PER_SLICE),
+        ((PARSED,), Send, SENDS_PER_SLICE),
+        ((FIRST, FIRST, SECOND, SECOND), SendRun, SENDS_PER_SLICE),
+        ((FIRST,), SendRun, RUN_MESSAGES_MAX),
+        ((FIRST,) * 500 + (SECOND,), (Send, SendRun), RUN_MESSAGES_MAX),
     ],
     ids=[
         "of two producers in turn",
@@ -224,26 +225,45 @@ def slices(data: bytes) -> list[list[object]]:
         "that protobuf has to read",
         "in runs of two",
         "of one producer",
+        "in long runs",
     ],
 )
 def test_a_megabyte_of_tiny_messages_is_read_in_slices(
-    cycle: tuple[bytes, ...], kind: type, most: int
+    cycle: tuple[bytes, ...], kind: type | tuple[type, ...], most: int
 ) -> None:
     """All were read in one turn, which took 30 and 70 ms."""
     times = (1 << 20) // sum(map(len, cycle))
     found = slices(b"".join(cycle) * times)
-    assert len(singles([each for part in found for each in part])) == times * len(cycle)
-    assert len(found) > 1
-    assert max(map(len, found)) <= most
-    assert all(isinstance(each, kind) for part in found for each in part)
+    assert all(isinstance(each, kind) for part in found for each in part[:-1])
+    counts = [len(singles(part)) for part in found]
+    assert sum(counts) == times * len(cycle)
+    assert max(counts) <= most
 
 
-@pytest.mark.parametrize(("producers", "size"), [(10, 1_024), (4, 500), (1, 100)])
-def test_a_megabyte_of_usual_messages_is_one_slice(producers: int, size: int) -> None:
-    """So that it is one group of the journal."""
-    message = client.message(bytes(size))
-    cycle = [client.send(producer, 2, message) for producer in range(producers)]
-    assert len(slices(b"".join(cycle) * ((1 << 20) // sum(map(len, cycle))))) == 1
+def test_a_slice_has_few_messages_whose_metadata_may_be_long() -> None:
+    """A chunk of 1 MB with 16 messages of 32,000 empty properties each was a turn of 25 ms."""
+    large = [client.send(producer, 2, client.message(bytes(60_000))) for producer in (1, 2)]
+    assert [len(part) for part in slices(b"".join(large) * 6)] == [5, 5, 2]
+
+
+def test_slices_of_messages_may_be_one_turn_and_their_requests_count_together() -> None:
+    messages = (FIRST + SECOND) * (SENDS_PER_SLICE // 2)
+    decoder = RequestDecoder()
+    read = decoder.feed((messages + client.flow(1, 1) * 40) * 3)
+    requests = 0
+    while decoder.may_go_on:
+        assert len(read) <= SENDS_PER_SLICE + 40
+        read = decoder.go_on()
+        requests += sum(not isinstance(each, Send) for each in read)
+    assert requests == REQUESTS_PER_SLICE
+    assert decoder.is_left
+
+
+def test_a_slice_that_requests_have_ended_ends_the_turn() -> None:
+    decoder = RequestDecoder()
+    decoder.feed(client.flow(1, 1) * REQUESTS_PER_SLICE + FIRST + SECOND)
+    assert decoder.is_left
+    assert not decoder.may_go_on
 
 
 @settings(max_examples=60, deadline=None)
