@@ -250,6 +250,7 @@ class Session(RequestTasks, Generic[P, C]):
                 slices += 1
                 if (
                     not decoder.may_go_on
+                    or self.must_pause()
                     or slices == MESSAGE_SLICES_PER_TURN
                     or now() - begun > MESSAGES_SECONDS_PER_TURN
                 ):

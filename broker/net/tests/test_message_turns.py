@@ -77,5 +77,13 @@ async def test_a_turn_takes_messages_as_long_as_there_is_time(producer_ids, most
 
 async def test_a_turn_has_a_bound_of_messages_that_are_read_in_no_time():
     """Its end takes time for each of them, too."""
-    turns = await messages_by_turn((1,), SteppingClock(0.0), {}, messages=20_000)
+    many = {"maxPendingPublishRequestsPerConnection": 100_000}
+    turns = await messages_by_turn((1,), SteppingClock(0.0), many, messages=20_000)
     assert max(turns) <= MESSAGE_SLICES_PER_TURN * RUN_MESSAGES_MAX + 1
+
+
+async def test_a_turn_ends_when_too_many_messages_of_its_connection_are_under_way():
+    """Four floods of tiny messages were four groups of thousands in front of another client's."""
+    few = {"maxPendingPublishRequestsPerConnection": 300}
+    turns = await messages_by_turn((1, 2), SteppingClock(0.0), few)
+    assert max(turns) <= 300 + SENDS_PER_SLICE + 1
