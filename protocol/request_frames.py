@@ -9,8 +9,8 @@ Requests take longer to decode and to handle than messages, so one call reads a 
 most `REQUESTS_PER_SLICE` and `REQUEST_BYTES_PER_SLICE`, however large the chunk that came. The rest
 is read by later calls (`more`). A slice ends with the message that reaches `SENDS_PER_SLICE`, too.
 What a message costs is known only when it has been handled: a turn may read further slices of
-messages (`go_on`) as long as it has time. So the chunk of a usual publisher is one turn, and forms
-one group of the journal.
+messages (`go_on`) as long as it has time, up to `SENDS_PER_TURN`. So the chunk of a usual publisher
+is one turn, and forms one group of the journal.
 
 The first frame, which is CONNECT, has a bound of its own, so that a client that has not sent it
 cannot make the broker collect megabytes.
@@ -47,6 +47,9 @@ ACKS_PER_REQUEST: Final = 8
 of one command."""
 SENDS_PER_SLICE: Final = 256
 """A run counts with all its messages. A chunk of 1 MB can have 22,000 of them, which took 70 ms."""
+SENDS_PER_TURN: Final = 1_024
+"""Two messages of a run count as one. It bounds the group that is in front of another client's next
+message. A chunk of 1 MB has fewer messages of 1 KB."""
 _SEND_BYTES_SHIFT: Final = 10
 """Each KB counts as one message more, because metadata may have as many fields as fit into it."""
 _ACK_BYTES_MAX: Final = 128
@@ -63,7 +66,14 @@ _ACK_PREFIX_2: Final = ACK_PREFIX[2]
 class RequestDecoder(FrameStream):
     """The receiving half of a broker's connection."""
 
-    __slots__ = ("_allowed_later", "_at", "_chunk", "_sends_allowed", "ack_runs")
+    __slots__ = (
+        "_allowed_later",
+        "_at",
+        "_chunk",
+        "_sends_allowed",
+        "_sends_allowed_later",
+        "ack_runs",
+    )
 
     def __init__(
         self,
@@ -77,6 +87,8 @@ class RequestDecoder(FrameStream):
         self._sends_allowed: i64 = 0
         self._allowed_later: i64 = 0
         """What messages that ended the slice have left for its requests."""
+        self._sends_allowed_later: i64 = 0
+        """How many messages the turn may still read."""
         self.ack_runs: AckRuns | None = None
         """The consumers whose ACKs `take_ack_runs` recognises; None: the connection has none."""
 
@@ -87,8 +99,12 @@ class RequestDecoder(FrameStream):
 
     @property
     def may_go_on(self) -> bool:
-        """Whether messages ended the slice and something is left, so that `go_on` may be called."""
-        return self._allowed_later > 0 and self._at < len(self._chunk)
+        """Whether messages ended the slice and the turn may read more of what is left (`go_on`)."""
+        return (
+            self._allowed_later > 0
+            and self._sends_allowed_later > 0
+            and self._at < len(self._chunk)
+        )
 
     def feed(self, data: bytes) -> list[Frame]:
         """The first slice of the frames that `data` completes.
@@ -104,6 +120,7 @@ class RequestDecoder(FrameStream):
 
     def more(self) -> list[Frame]:
         """The next slice, for another turn. Raises: as `feed`."""
+        self._sends_allowed_later = SENDS_PER_TURN
         return self._slice(REQUEST_BYTES_PER_SLICE)
 
     def go_on(self) -> list[Frame]:
@@ -185,6 +202,7 @@ class RequestDecoder(FrameStream):
 
     def _count_sends(self, count: i64, size_bytes: i64) -> None:
         """What is read now is the last of this slice if no more are allowed."""
+        self._sends_allowed_later -= (count + 1) >> 1
         self._sends_allowed -= count + (size_bytes >> _SEND_BYTES_SHIFT)
         if self._sends_allowed <= 0:
             self._allowed_later = self._allowed

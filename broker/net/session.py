@@ -65,9 +65,6 @@ let 256 KB be dispatched, and there may be 64 of them in a slice."""
 MESSAGES_SECONDS_PER_TURN = 0.003
 """After so much time a turn reads no further slice of messages: the cost of a message depends on
 its topic."""
-MESSAGE_SLICES_PER_TURN = 16
-"""Of runs these are 8,192 messages, which may be read in less than that time. The end of the turn
-takes 2 ms for them."""
 GOODBYE_SECONDS_MAX = 1.0
 """How long a refused peer has to read the reason."""
 
@@ -245,15 +242,8 @@ class Session(RequestTasks, Generic[P, C]):
             if not self._in_slice:
                 self._frames = iter(decoder.feed(data) if data else decoder.more())
             output_bytes_max = self.outbox.pending_bytes + TURN_OUTPUT_BYTES
-            slices = 0
             while self._handle_slice(output_bytes_max):
-                slices += 1
-                if (
-                    not decoder.may_go_on
-                    or self.must_pause()
-                    or slices == MESSAGE_SLICES_PER_TURN
-                    or now() - begun > MESSAGES_SECONDS_PER_TURN
-                ):
+                if not decoder.may_go_on or now() - begun > MESSAGES_SECONDS_PER_TURN:
                     if not decoder.is_left and decoder.failure is not None:
                         raise decoder.failure
                     return decoder.is_left

@@ -10,7 +10,12 @@ from native.sends import ARE_SINGLE, PAYLOAD_BYTES_MAX, RUN_MESSAGES_MAX, read_s
 from protocol import client
 from protocol.errors import RemoteProtocolError
 from protocol.metadata import METADATA_UNCOUNTED_BYTES, count_messages, verify_checksum
-from protocol.request_frames import REQUESTS_PER_SLICE, SENDS_PER_SLICE, RequestDecoder
+from protocol.request_frames import (
+    REQUESTS_PER_SLICE,
+    SENDS_PER_SLICE,
+    SENDS_PER_TURN,
+    RequestDecoder,
+)
 from protocol.send_fields import NO_SEQUENCE_ID, Send
 from protocol.send_runs import SendRun, read_verified
 from protocol.tests.frame_values import value_of
@@ -257,6 +262,33 @@ def test_slices_of_messages_may_be_one_turn_and_their_requests_count_together() 
         requests += sum(not isinstance(each, Send) for each in read)
     assert requests == REQUESTS_PER_SLICE
     assert decoder.is_left
+
+
+@pytest.mark.parametrize(
+    ("cycle", "most"),
+    [((FIRST, SECOND), SENDS_PER_TURN), ((FIRST,), 2 * SENDS_PER_TURN)],
+    ids=["two producers in turn", "a run"],
+)
+def test_a_turn_goes_on_up_to_a_number_of_messages(cycle: tuple[bytes, ...], most: int) -> None:
+    decoder = RequestDecoder()
+    for read in (decoder.feed, lambda _: decoder.more()):
+        found = singles(read(b"".join(cycle) * 10_000))
+        while decoder.may_go_on:
+            found += singles(decoder.go_on())
+        assert len(found) == most
+    assert decoder.is_left
+
+
+@pytest.mark.parametrize("producers", [1, 10])
+def test_a_megabyte_of_kilobyte_messages_is_one_turn(producers: int) -> None:
+    """So that it is one group of the journal."""
+    message = client.message(bytes(1_024))
+    cycle = b"".join(client.send(1 + number, 2, message) for number in range(producers))
+    decoder = RequestDecoder()
+    decoder.feed(cycle * ((1 << 20) // len(cycle)))
+    while decoder.may_go_on:
+        decoder.go_on()
+    assert not decoder.is_left
 
 
 def test_a_slice_that_requests_have_ended_ends_the_turn() -> None:

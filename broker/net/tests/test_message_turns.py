@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from broker.net.session import MESSAGE_SLICES_PER_TURN, MESSAGES_SECONDS_PER_TURN
+from broker.net.session import MESSAGES_SECONDS_PER_TURN
 from broker.net.tests.harness import T, running
 from native.sends import RUN_MESSAGES_MAX
 from protocol import client as c
-from protocol.request_frames import SENDS_PER_SLICE
+from protocol.request_frames import SENDS_PER_SLICE, SENDS_PER_TURN
 
 MESSAGES = 10_000
 LIMITED = {"maxPublishRatePerTopicInMessages": 1_000_000_000}
@@ -75,15 +75,12 @@ async def test_a_turn_takes_messages_as_long_as_there_is_time(producer_ids, most
     assert max(await messages_by_turn(producer_ids, slow, settings)) <= most
 
 
-async def test_a_turn_has_a_bound_of_messages_that_are_read_in_no_time():
-    """Its end takes time for each of them, too."""
-    many = {"maxPendingPublishRequestsPerConnection": 100_000}
-    turns = await messages_by_turn((1,), SteppingClock(0.0), many, messages=20_000)
-    assert max(turns) <= MESSAGE_SLICES_PER_TURN * RUN_MESSAGES_MAX + 1
-
-
-async def test_a_turn_ends_when_too_many_messages_of_its_connection_are_under_way():
-    """Four floods of tiny messages were four groups of thousands in front of another client's."""
-    few = {"maxPendingPublishRequestsPerConnection": 300}
-    turns = await messages_by_turn((1, 2), SteppingClock(0.0), few)
-    assert max(turns) <= 300 + SENDS_PER_SLICE + 1
+@pytest.mark.parametrize(
+    ("producer_ids", "most"),
+    [((1,), 2 * SENDS_PER_TURN + RUN_MESSAGES_MAX), ((1, 2), SENDS_PER_TURN + 1)],
+    ids=["a run", "two producers in turn"],
+)
+async def test_a_turn_has_a_bound_of_messages_that_are_read_in_no_time(producer_ids, most):
+    """Floods of tiny messages were groups of thousands in front of another client's message."""
+    turns = await messages_by_turn(producer_ids, SteppingClock(0.0), {}, messages=20_000)
+    assert max(turns) <= most
