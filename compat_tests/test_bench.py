@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from compat_tests.bench.disk_room import (
     shortage,
     stored_bytes,
 )
-from compat_tests.bench.machine_speed import MachineSpeed
+from compat_tests.bench.machine_speed import MachineSpeed, machine_speed
 from compat_tests.bench.results import Origin, Record, Results
 from compat_tests.bench.rounds import turns, wanted_scenarios
 from compat_tests.bench.scenarios import is_warm
@@ -40,6 +41,24 @@ def figures(throughput: float, p99_ms: float = 1.0) -> dict[str, float]:
 def record(vela: list[float], pulsar: list[float], origin: Origin = ORIGIN) -> Record:
     rounds = {"vela": [figures(v) for v in vela], "pulsar": [figures(p, 4.0) for p in pulsar]}
     return Record(origin, "2026-01-02 03:04", rounds)
+
+
+def page_faults() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+class TestMachineSpeed:
+    def test_a_copy_goes_to_new_pages_while_the_allocator_keeps_free_ones(self):
+        largest_page_bytes = 2 << 20
+        copied_bytes = 3 * 64 << 20
+        bytearray(30 << 20)  # from now on the allocator serves such blocks from its heap
+        blocks = [bytearray(8 << 20) for _ in range(12)]
+        end_of_heap = bytearray(1 << 20)
+        del blocks
+        before = page_faults()
+        machine_speed()
+        assert page_faults() - before >= copied_bytes // largest_page_bytes
+        assert end_of_heap
 
 
 class TestDiskRoom:
