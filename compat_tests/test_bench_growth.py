@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from compat_tests.bench.growth_loads import Growing, make_all
+from compat_tests.bench.growth_loads import CONFIGURATION, Growing, make_all
 from compat_tests.bench.growth_report import (
     AXES,
     BACKLOG,
@@ -105,6 +105,11 @@ class TestLoads:
         assert servers_of(TOPICS, 10_000) == ("vela", "pulsar")
         assert servers_of(TOPICS, 100_000) == ("vela",)
         assert servers_of(CONSUMERS, 1) == ("vela",)
+
+    def test_no_quota_ends_the_growth_of_a_backlog(self):
+        limit_bytes = float(CONFIGURATION["backlogQuotaDefaultLimitGB"]) * 2**30
+        largest_bytes = max(AXES[BACKLOG].values) * 1_000_000
+        assert limit_bytes < 0 or limit_bytes > largest_bytes
 
     def test_a_fan_out_that_lost_something_does_not_count(self):
         told = {
