@@ -189,7 +189,7 @@ class DeliveringSubscription:
                 return former
             self.messages_out_before += former.messages_out
             self.bytes_out_before += former.bytes_out
-        return new_dispatcher(consumer, self.context, self._ledger, self.cursor, self.pump.wake_at)
+        return new_dispatcher(consumer, self.context, self._ledger, self.cursor, self.pump)
 
     def _check_open(self) -> None:
         if self._closed or self._seeking:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from broker.entry import Entry
     from broker.subscription.consumer import Consumer
-    from broker.subscription.dispatcher import WakeAt
     from broker.subscription.factory import TopicContext
     from broker.subscription.ports import CursorPort, LedgerPort
+    from broker.subscription.pump import Pump
     from protocol.position import Position
 
 
@@ -45,10 +45,10 @@ class KeySharedDispatcher(ManyDispatcher):
         context: TopicContext,
         ledger: LedgerPort,
         cursor: CursorPort,
-        wake_at: WakeAt,
+        pump: Pump,
         first: Consumer,
     ) -> None:
-        super().__init__(context, ledger, cursor, wake_at)
+        super().__init__(context, ledger, cursor, pump)
         self.sub_type = KEY_SHARED
         options = first.key_shared
         self.sticky = options.sticky

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from broker.entry import Entry
     from broker.subscription.consumer import Consumer
-    from broker.subscription.dispatcher import WakeAt
     from broker.subscription.factory import TopicContext
     from broker.subscription.ports import CursorPort, LedgerPort
+    from broker.subscription.pump import Pump
     from broker.subscription.statistics import DrainingHash
     from protocol.position import Position
 
@@ -36,14 +36,14 @@ class ManyDispatcher:
     sub_type: int
 
     def __init__(
-        self, context: TopicContext, ledger: LedgerPort, cursor: CursorPort, wake_at: WakeAt
+        self, context: TopicContext, ledger: LedgerPort, cursor: CursorPort, pump: Pump
     ) -> None:
         self._context = context
         self._config = config = context.config
         self._clock = context.clock
         self._ledger = ledger
         self._cursor = cursor
-        self._wake_at = wake_at
+        self._pump = pump
         self._in_flight = InFlight(context.limits)
         self._rotation = RoundRobin()
         self._delayed = DelayedIndex()
@@ -211,7 +211,7 @@ class ManyDispatcher:
         return self._unstorable
 
     def _wake_now(self) -> None:
-        self._wake_at(self._clock.wall_ms())
+        self._pump.wake_after(0)
 
     def _take_due(self) -> None:
         for position, slot in self._delayed.take_due(self._clock.wall_ms()):
@@ -219,7 +219,7 @@ class ManyDispatcher:
                 self._wait_again(position, slot)
         due_ms = self._delayed.next_due_ms()
         if due_ms is not None:
-            self._wake_at(due_ms)
+            self._pump.wake_at(due_ms)
 
     def _delay(self, entry: Entry, slot: int) -> bool:
         """Put the entry aside if it is not due yet."""
@@ -227,7 +227,7 @@ class ManyDispatcher:
         if not due_ms or not self._context.limits.delivers_later or due_ms <= self._clock.wall_ms():
             return False
         self._delayed.add(due_ms, entry.position, slot)
-        self._wake_at(due_ms)
+        self._pump.wake_at(due_ms)
         return True
 
     def _skip_withheld(self, entry: Entry) -> None:

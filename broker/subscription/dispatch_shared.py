@@ -17,9 +17,9 @@ from broker.subscription.sub_types import SHARED
 if TYPE_CHECKING:
     from broker.entry import Entry
     from broker.subscription.consumer import Consumer
-    from broker.subscription.dispatcher import WakeAt
     from broker.subscription.factory import TopicContext
     from broker.subscription.ports import CursorPort, LedgerPort
+    from broker.subscription.pump import Pump
     from protocol.position import Position
 
 
@@ -28,9 +28,9 @@ class SharedDispatcher(ManyDispatcher):
     """Any consumer may get any entry."""
 
     def __init__(
-        self, context: TopicContext, ledger: LedgerPort, cursor: CursorPort, wake_at: WakeAt
+        self, context: TopicContext, ledger: LedgerPort, cursor: CursorPort, pump: Pump
     ) -> None:
-        super().__init__(context, ledger, cursor, wake_at)
+        super().__init__(context, ledger, cursor, pump)
         self.sub_type = SHARED
         self._waiting = ReplayQueue()
         self._current: Consumer | None = None

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from broker.entry import Entry
     from broker.subscription.consumer import Consumer
-    from broker.subscription.dispatcher import WakeAt
     from broker.subscription.factory import TopicContext
     from broker.subscription.ports import CursorPort, LedgerPort
+    from broker.subscription.pump import Pump
     from broker.subscription.statistics import DrainingHash
     from protocol.position import Position
 
@@ -57,7 +57,7 @@ class SingleDispatcher:
         context: TopicContext,
         ledger: LedgerPort,
         cursor: CursorPort,
-        wake_at: WakeAt,
+        pump: Pump,
     ) -> None:
         self.sub_type = sub_type
         self._context = context
@@ -65,13 +65,14 @@ class SingleDispatcher:
         self._ledger = ledger
         self._cursor = cursor
         self._clock = context.clock
-        self._wake_at = wake_at
+        self._pump = pump
         self._consumers: dict[Consumer, None] = {}
         self._order = ActiveOrder(context.partition, context.topic_name)
         self._announced: set[Consumer] = set()
         self._active: Consumer | None = None
         self._source = EntrySource(ledger, ledger.next_position(cursor.mark_delete))
-        self._resume_ms = 0
+        self._resume_at = 0.0
+        """Monotonic; 0: nothing is awaited."""
         self._filter: StickyRanges | None = None
         self._withheld = WithheldEntries(context.topic_name, cursor.name)
         self.messages_out = 0
@@ -106,7 +107,7 @@ class SingleDispatcher:
         self._announced.discard(consumer)
         if consumer is self._active:
             self._active = None
-            self._resume_ms = 0
+            self._resume_at = 0.0
         self._choose()
 
     def _choose(self) -> None:
@@ -118,8 +119,8 @@ class SingleDispatcher:
         self.rewind()
         delay_ms = self._config.active_consumer_failover_delay_time_millis
         if former is not None and delay_ms > 0:
-            self._resume_ms = self._clock.wall_ms() + delay_ms
-            self._wake_at(self._resume_ms)
+            self._resume_at = self._clock.now() + delay_ms / 1000
+            self._pump.wake_after(delay_ms / 1000)
             return  # all are told when the new one is actually served
         self._tell_all()
 
@@ -131,7 +132,7 @@ class SingleDispatcher:
         """
         if self.sub_type == FAILOVER and consumer not in self._announced:
             self._announced.add(consumer)
-            if not self._resume_ms:
+            if not self._resume_at:
                 self._tell(consumer)
 
     def _tell_all(self) -> None:
@@ -185,12 +186,13 @@ class SingleDispatcher:
         self._source.skip_to(position)
 
     def _delayed(self) -> bool:
-        if not self._resume_ms:
+        if not self._resume_at:
             return False
-        if self._clock.wall_ms() < self._resume_ms:
-            self._wake_at(self._resume_ms)
+        left_seconds = self._resume_at - self._clock.now()
+        if left_seconds > 0:
+            self._pump.wake_after(left_seconds)
             return True
-        self._resume_ms = 0
+        self._resume_at = 0.0
         self.rewind()
         self._tell_all()
         return False
@@ -198,7 +200,7 @@ class SingleDispatcher:
     def step(self, entries_max: int, bytes_max: int) -> Step:
         """Send as much as permits and one slice allow."""
         consumer = self._active
-        if consumer is None or (self._resume_ms and self._delayed()):
+        if consumer is None or (self._resume_at and self._delayed()):
             return Step.IDLE
         permits, session = consumer.permits, consumer.session
         count_left = entries_max
@@ -341,7 +343,7 @@ class SingleDispatcher:
         consumer = self._active
         if consumer is None:
             return "no consumer"
-        if self._resume_ms and self._clock.wall_ms() < self._resume_ms:
+        if self._resume_at and self._clock.now() < self._resume_at:
             return "waiting for acks of the consumer that was active before"
         if consumer.permits.available <= 0:
             return f"no permits from the active consumer {consumer.name}"

@@ -7,7 +7,6 @@ and the cursor. It sends only within `step`, so that one place bounds the work.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -17,9 +16,6 @@ if TYPE_CHECKING:
     from broker.subscription.pump import Step
     from broker.subscription.statistics import DrainingHash
     from protocol.position import Position
-
-WakeAt = Callable[[int], None]
-"""Asks for a step at a wall time in ms."""
 
 
 class Dispatcher(Protocol):

@@ -12,9 +12,10 @@ from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:
     from broker.subscription.consumer import Consumer
-    from broker.subscription.dispatcher import Dispatcher, WakeAt
+    from broker.subscription.dispatcher import Dispatcher
     from broker.subscription.factory import TopicContext
     from broker.subscription.ports import CursorPort, LedgerPort
+    from broker.subscription.pump import Pump
 
 
 def new_dispatcher(
@@ -22,13 +23,13 @@ def new_dispatcher(
     context: TopicContext,
     ledger: LedgerPort,
     cursor: CursorPort,
-    wake_at: WakeAt,
+    pump: Pump,
 ) -> Dispatcher:
     """One of the type that its first consumer asks for. Raises: BrokerError: there is none."""
     if first.sub_type == SHARED:
-        return SharedDispatcher(context, ledger, cursor, wake_at)
+        return SharedDispatcher(context, ledger, cursor, pump)
     if first.sub_type == KEY_SHARED:
-        return KeySharedDispatcher(context, ledger, cursor, wake_at, first)
+        return KeySharedDispatcher(context, ledger, cursor, pump, first)
     if first.sub_type in (EXCLUSIVE, FAILOVER):
-        return SingleDispatcher(first.sub_type, context, ledger, cursor, wake_at)
+        return SingleDispatcher(first.sub_type, context, ledger, cursor, pump)
     raise BrokerError(ServerError.NotAllowedError, f"unknown subscription type {first.sub_type}")

@@ -16,6 +16,7 @@ since that step began.
 
 from __future__ import annotations
 
+import math
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, final
 
@@ -24,6 +25,7 @@ import trio
 
 from protocol.errors import BrokerError
 from runtime.rounds import heavy_rounds
+from runtime.wall_time import sleep_until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -80,7 +82,10 @@ class Pump:
         self._step_failed = False
         self._closed = False
         self._scope: trio.CancelScope | None = None
-        self._wake_ms: int | None = None
+        self._wake_ms: float = math.inf
+        """Wall clock. inf: not planned, as below."""
+        self._wake_at: float = math.inf
+        """Monotonic clock."""
         self._timer_running = False
         self._timer_scope: trio.CancelScope | None = None
         self.failure = ""
@@ -174,10 +179,22 @@ class Pump:
         return True
 
     def wake_at(self, wall_ms: int) -> None:
-        """Run at that time, unless something else does earlier."""
-        if self._closed or (self._wake_ms is not None and self._wake_ms <= wall_ms):
+        """Run at that time of the wall clock: for times that a client has named. A clock that is
+        set meanwhile is obeyed."""
+        if wall_ms < self._wake_ms:
+            self._wake_ms = wall_ms
+            self._set_timer()
+
+    def wake_after(self, seconds: float) -> None:
+        """Run after that time, whatever the wall clock shows."""
+        wake_at = self._clock.now() + seconds
+        if wake_at < self._wake_at:
+            self._wake_at = wake_at
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._closed:
             return
-        self._wake_ms = wall_ms
         if self._timer_scope is not None:
             self._timer_scope.cancel()
         elif not self._timer_running:
@@ -185,16 +202,34 @@ class Pump:
             self._nursery.start_soon(self._keep_time)
 
     async def _keep_time(self) -> None:
-        while self._wake_ms is not None and not self._closed:
-            wait_ms = self._wake_ms - self._clock.wall_ms()
-            if wait_ms <= 0:
-                self._wake_ms = None
+        while not self._closed:
+            if self._is_time():
                 self.run()
                 continue
+            if math.isinf(self._wake_ms) and math.isinf(self._wake_at):
+                break
             with trio.CancelScope() as self._timer_scope:
-                await trio.sleep(wait_ms / 1000)
+                await self._sleep()
             self._timer_scope = None
         self._timer_running = False
+
+    def _is_time(self) -> bool:
+        is_time = False
+        if self._wake_ms <= self._clock.wall_ms():
+            self._wake_ms = math.inf
+            is_time = True
+        if self._wake_at <= self._clock.now():
+            self._wake_at = math.inf
+            is_time = True
+        return is_time
+
+    async def _sleep(self) -> None:
+        left_seconds = max(0.0, self._wake_at - self._clock.now())
+        with trio.CancelScope(deadline=trio.current_time() + left_seconds):
+            if self._wake_ms < math.inf:
+                await sleep_until(self._clock, self._wake_ms)
+            else:
+                await trio.sleep_forever()
 
     def use_step(self, step: Callable[[], Step]) -> None:
         """Another step from now on."""

@@ -58,13 +58,16 @@ class FakeClock:
 
 
 class TrioClock:
-    """Follows trio's clock, for runs under MockClock."""
+    """Follows trio's clock, for runs under MockClock. Its wall clock can be set."""
+
+    def __init__(self):
+        self.set_by_ms = 0
 
     def now(self):
         return trio.current_time()
 
     def wall_ms(self):
-        return 1_000_000 + round(trio.current_time() * 1000)
+        return 100_000_000 + round(trio.current_time() * 1000) + self.set_by_ms
 
 
 class FakeLedger:

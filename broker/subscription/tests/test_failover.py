@@ -89,6 +89,20 @@ async def test_taking_over_from_a_connected_consumer_waits_for_its_acks(nursery,
     assert former.session.positions() == positions
 
 
+async def test_a_takeover_waits_as_long_whatever_the_wall_clock_is_set_to(nursery, autojump_clock):
+    for set_by_ms in (-3_600_000, 3_600_000):
+        bench = await failover(nursery)
+        bench.consumer(FAILOVER, name="b", priority_level=1, permits=10)
+        better = bench.consumer(FAILOVER, name="a", priority_level=0, permits=10)
+        bench.clock.set_by_ms += set_by_ms
+        bench.publish(make_data())
+        await trio.sleep(0.9)
+        assert better.session.positions() == []
+        assert "waiting for acks" in bench.subscription.why_not_dispatching()
+        await trio.sleep(0.2)
+        assert len(better.session.positions()) == 1
+
+
 async def test_topics_without_partitions_spread_over_consumers(nursery, autojump_clock):
     from dataclasses import replace
 

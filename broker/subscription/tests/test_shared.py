@@ -11,6 +11,8 @@ from broker.subscription.limits import BrokerUnacked
 from broker.subscription.sub_types import EXCLUSIVE, SHARED
 from broker.subscription.tests.fakes import Bench, FakeSession, TrioClock, make_data, settled
 
+HOUR_MS = 3_600_000
+
 
 async def shared(nursery, count=0, **config):
     bench = Bench(nursery, **config)
@@ -295,6 +297,29 @@ async def test_a_sooner_delay_wakes_sooner(nursery, autojump_clock):
     (soon,) = bench.publish(make_data(deliver_at=clock.wall_ms() + 500))
     await trio.sleep(0.6)
     assert consumer.session.positions() == [soon]
+
+
+async def test_a_delayed_message_is_delivered_when_the_wall_clock_is_set_past_its_time(
+    nursery, autojump_clock
+):
+    clock = TrioClock()
+    bench = Bench(nursery, clock)
+    await bench.open()
+    consumer = bench.consumer(permits=100)
+    soon, late = bench.publish(
+        make_data(deliver_at=clock.wall_ms() + 30 * 60_000),
+        make_data(deliver_at=clock.wall_ms() + 90 * 60_000),
+    )
+    await trio.sleep(10)
+    assert consumer.session.positions() == []
+    clock.set_by_ms += HOUR_MS
+    await trio.sleep(2)
+    assert consumer.session.positions() == [soon]
+    clock.set_by_ms -= HOUR_MS
+    await trio.sleep(60 * 60)
+    assert consumer.session.positions() == [soon]
+    await trio.sleep(30 * 60)
+    assert consumer.session.positions() == [soon, late]
 
 
 async def test_the_delayed_index_is_bounded(nursery, autojump_clock):
