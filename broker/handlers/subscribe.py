@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast, final
 
 from broker.handlers.lookup import parse_topic
 from broker.handlers.pending import PendingConsumer
+from broker.schemas.registry import is_auto_consume
 from broker.subscription.compatibility import check_reads_compacted
 from broker.subscription.consumer import NO_OPTIONS, Consumer, KeySharedOptions
 from broker.subscription.request import SubscriptionRequest
@@ -275,15 +276,10 @@ def _check(topic: Topic, address: str, sub_type: int, request: SubscriptionReque
 async def _check_schema(schemas: SchemaRegistry, topic: Topic, schema: pb.Schema | None) -> None:
     """Register a consumer's schema on an idle topic; otherwise check it against the existing
     one."""
-    if schema is None:
-        return
-    active = bool(topic.access.producers) or topic.consumer_count() > 0
-    await schemas.for_consumer(
-        topic.name,
-        schema,
-        topic.policies.effective,
-        topic_active=active or topic.holds_messages(),
-    )
+    if schema is not None:
+        await schemas.for_consumer(
+            topic.name, schema, topic.policies.effective, is_in_use=topic.is_in_use
+        )
 
 
 def _in_the_way(
@@ -333,6 +329,7 @@ def _consumer(session: ClientSession, subscribe: Subscribe) -> Consumer:
         subscribe.epoch,
         session.caller.role or "",
         session.connections.clock.wall_ms(),
+        subscribe.schema is not None and is_auto_consume(subscribe.schema),
     )
 
 

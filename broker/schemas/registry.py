@@ -87,9 +87,14 @@ class SchemaRegistry:
     ) -> bytes:
         """Register (or find) the schema of a producer. Returns its `schema_version`.
 
-        Raises: BrokerError: as `put`.
+        Raises: BrokerError: as `put`; IncompatibleSchema: AUTO_CONSUME, which is of no message.
         """
-        if schema is None or is_no_schema(schema):
+        if schema is not None and is_auto_consume(schema):
+            raise IncompatibleSchema(
+                "AUTO_CONSUME is a schema of consumers only: create the producer with the schema of"
+                " its messages, or without one"
+            )
+        if schema is None:
             enforced = policies.schema_validation_enforced
             if enforced and await self.latest(topic) is not None:
                 raise IncompatibleSchema(
@@ -106,15 +111,17 @@ class SchemaRegistry:
         schema: pb.Schema | None,
         policies: EffectivePolicies,
         *,
-        topic_active: bool,
+        is_in_use: Callable[[], bool],
     ) -> None:
-        """Check the schema of a consumer, or register it on an idle topic without one.
+        """Check the schema of a consumer, or register it on a topic without one that is not in use.
 
-        `topic_active`: the topic already has producers, consumers or messages.
+        `is_in_use`: whether the topic has messages, producers, or consumers that did not say
+        AUTO_CONSUME. Their messages may be of any schema, so that under all strategies but
+        ALWAYS_COMPATIBLE a consumer with a schema is refused. Asked only where there is no schema.
 
         Raises: BrokerError: as `put`.
         """
-        if schema is None or is_no_schema(schema):
+        if schema is None or is_auto_consume(schema):
             return
         info = SchemaInfo.from_wire(schema)
         loaded = await self._cache.load(schema_id_of(topic))
@@ -127,13 +134,13 @@ class SchemaRegistry:
                 lambda budget: check_consumer(existing, info, strategy, budget),
                 info,
             )
-        elif topic_active:
+        elif not is_in_use():
+            await self._put_of_client(topic, info, policies)
+        elif policies.schema_strategy != "ALWAYS_COMPATIBLE":
             raise IncompatibleSchema(
                 "Failed to add schema to an active topic with empty(BYTES) schema: "
                 f"new schema type {info.type_name}"
             )
-        else:
-            await self._put_of_client(topic, info, policies)
 
     async def _put_of_client(
         self, topic: TopicName, schema: SchemaInfo, policies: EffectivePolicies
@@ -286,7 +293,7 @@ def schema_id_of(topic: TopicName) -> str:
     return f"{topic.namespace_name}/{encode_name(topic.partitioned_base.local_name)}"
 
 
-def is_no_schema(schema: pb.Schema) -> bool:
+def is_auto_consume(schema: pb.Schema) -> bool:
     """AUTO_CONSUME says nothing about the messages. BYTES (NONE on the wire) does when it is sent:
     real Pulsar registers it like any other, and only clients that mean it, such as Go's, send
     it."""

@@ -112,6 +112,7 @@ class Consumer:
     """
 
     __slots__ = (
+        "auto_consumes",
         "blocked_on_unacked",
         "connected_since_ms",
         "consumer_id",
@@ -148,6 +149,7 @@ class Consumer:
         epoch: int = EPOCH_UNSET,
         role: str = "",
         connected_since_ms: int = 0,
+        auto_consumes: bool = False,
     ) -> None:
         self.consumer_id = consumer_id
         self.name = name
@@ -163,6 +165,8 @@ class Consumer:
         """CommandSubscribe.consumer_epoch; raised by redeliver requests."""
         self.role = role
         self.connected_since_ms = connected_since_ms
+        self.auto_consumes = auto_consumes
+        """It subscribed with AUTO_CONSUME: it takes whatever schema the topic has, or will have."""
         self.permits: Permits = _NO_PERMITS
         self.pending: PendingAcks = _NOTHING_PENDING
         self.counters: Counters = _NO_COUNTERS

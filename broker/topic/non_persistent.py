@@ -61,6 +61,10 @@ class NonPersistentTopic(Topic):
     def hand_to_storage(self) -> None:
         """There is none."""
 
+    def has_messages(self) -> bool:
+        """Whether any was published since the topic was loaded."""
+        return self._arrived is not None or self.published_last_ms > 0
+
     def is_idle(self) -> bool:
         """No client is connected, so there is nothing to keep."""
         if self.closing or self.access.producers or self.access.waiting:

@@ -95,6 +95,11 @@ class TopicStorage(ProducerTopic):
         """Whether anything is stored."""
         return self.last_position()[1] >= 0
 
+    def has_messages(self) -> bool:
+        """Whether anything is stored or, in a topic that stores nothing, was published since it
+        was loaded."""
+        return self.holds_messages()
+
     # --- what is shown and looked after -------------------------------------------------
 
     @property

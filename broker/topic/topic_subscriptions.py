@@ -183,6 +183,16 @@ class TopicSubscriptions(TopicProducers):
         """Connected consumers of all subscriptions."""
         return sum(len(each.consumers) for each in self.subscriptions.values())
 
+    def is_in_use(self) -> bool:
+        """Whether it has messages, producers, or consumers that did not leave the schema to it."""
+        if self.has_messages() or self.access.producers:
+            return True
+        return any(
+            not consumer.auto_consumes
+            for each in self.subscriptions.values()
+            for consumer in each.consumers
+        )
+
     def subscription(self, name: str) -> Subscription:
         """Raises: BrokerError SubscriptionNotFound."""
         subscription = self.subscriptions.get(name)

@@ -166,30 +166,45 @@ async def test_consumers_read_compatibly_and_leave_nothing_when_refused():
     schemas = registry()
     wire = avro(A).to_wire("")
     with pytest.raises(IncompatibleSchema, match="active topic with empty"):
-        await schemas.for_consumer(TOPIC, wire, policies(), topic_active=True)
-    await schemas.for_consumer(TOPIC, wire, policies(), topic_active=False)
+        await schemas.for_consumer(TOPIC, wire, policies(), is_in_use=lambda: True)
+    await schemas.for_consumer(TOPIC, wire, policies(), is_in_use=lambda: False)
     assert await schemas.find_version(TOPIC, avro(A)) == 0
     with pytest.raises(IncompatibleSchema, match="strategy BACKWARD"):
         await schemas.for_consumer(
-            TOPIC, avro(A_AS_TEXT).to_wire(""), policies(), topic_active=True
+            TOPIC, avro(A_AS_TEXT).to_wire(""), policies(), is_in_use=lambda: True
         )
-    await schemas.for_consumer(TOPIC, wire, policies(), topic_active=True)
+    await schemas.for_consumer(TOPIC, wire, policies(), is_in_use=lambda: True)
     harmless = pb.Schema(name="", schema_data=b"", type="AutoConsume")
-    await schemas.for_consumer(TOPIC, harmless, policies(), topic_active=True)
+    await schemas.for_consumer(TOPIC, harmless, policies(), is_in_use=lambda: True)
     assert len(await schemas.all(TOPIC)) == 1
+
+
+async def test_a_consumer_may_come_to_any_data_where_everything_is_compatible():
+    schemas = registry()
+    wire = avro(A).to_wire("")
+    strategy = policies(schema_compatibility_strategy="ALWAYS_COMPATIBLE")
+    await schemas.for_consumer(TOPIC, wire, strategy, is_in_use=lambda: True)
+    assert await schemas.all(TOPIC) == []
+
+
+async def test_no_producer_has_the_schema_of_consumers_that_take_any():
+    schemas = registry()
+    auto_consume = pb.Schema(name="", schema_data=b"", type="AutoConsume")
+    with pytest.raises(IncompatibleSchema, match="schema of consumers only"):
+        await schemas.for_producer(TOPIC, auto_consume, policies())
 
 
 async def test_a_bytes_schema_that_is_sent_is_one_like_any_other():
     sent = pb.Schema(name="", schema_data=b"", type="None")
     schemas = registry()
-    await schemas.for_consumer(TOPIC, sent, policies(), topic_active=False)
+    await schemas.for_consumer(TOPIC, sent, policies(), is_in_use=lambda: False)
     assert await schemas.for_producer(TOPIC, sent, policies()) == bytes(8)
     schemas = registry()
     await schemas.put(TOPIC, avro(A), "FULL")
     with pytest.raises(IncompatibleSchema):
         await schemas.for_producer(TOPIC, sent, policies())
     with pytest.raises(IncompatibleSchema):
-        await schemas.for_consumer(TOPIC, sent, policies(), topic_active=True)
+        await schemas.for_consumer(TOPIC, sent, policies(), is_in_use=lambda: True)
 
 
 @given(

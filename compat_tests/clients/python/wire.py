@@ -106,6 +106,16 @@ class Wire:
             )
         )
 
+    def try_producer(self, topic: str, **fields: Any) -> list[Any]:
+        """Open a producer that leaves again; its schema's version, or code and text of a
+        refusal."""
+        owner, producer_id = self._owner_of(topic), next(self._ids)
+        answer = owner.ask(lambda number: client.producer(topic, producer_id, number, **fields))
+        if answer.type == pb.BaseCommand.ERROR:
+            return _told(answer)
+        owner.ask(lambda number: client.close_producer(producer_id, number))
+        return ["version", answer.producer_success.schema_version.hex()]
+
     def try_consumer(self, topic: str, subscription: str, **fields: Any) -> list[Any]:
         """Subscribe a consumer that leaves again; code and text of a refusal."""
         owner, consumer_id = self._owner_of(topic), next(self._ids)
