@@ -71,7 +71,7 @@ $(VENV)/bin/python:
 $(VENV)/.setup-done: requirements.lock pyproject.toml | $(VENV)/bin/python
 	$(PIP_INSTALL) --require-hashes -r requirements.lock
 	$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
-	$(BIN)/python -c 'from broker.compile_hot_modules import compile_to_bytecode as run; run()'
+	$(BIN)/python -c 'from native.compile_hot_modules import compile_to_bytecode as run; run()'
 	touch $@
 
 $(VENV)/.setup-dev-done: requirements-dev.lock $(VENV)/.setup-done
@@ -91,7 +91,7 @@ $(PIPELINE_VENV)/.setup-done: requirements-pipeline.lock pyproject.toml | $(PIPE
 	touch $@
 
 compile: setup-dev
-	$(BIN)/python -m broker.compile_hot_modules
+	$(BIN)/python -m native.compile_hot_modules
 
 # What an earlier build left in build/lib would be packed, too.
 wheel: compile
@@ -115,10 +115,10 @@ lint: setup-dev
 	$(BIN)/mypy
 
 compat: setup-dev
-	$(BIN)/python -m pytest compat_tests --ignore compat_tests/spark -m 'not slow' $(COMPAT_ARGS)
+	$(BIN)/python -m pytest compat_tests bench --ignore compat_tests/spark -m 'not slow' $(COMPAT_ARGS)
 
 compat-all: setup-dev
-	$(BIN)/python -m pytest compat_tests --ignore compat_tests/spark $(COMPAT_ARGS)
+	$(BIN)/python -m pytest compat_tests bench --ignore compat_tests/spark $(COMPAT_ARGS)
 
 compat-migration: setup-dev
 	$(BIN)/python -m pytest compat_tests/test_migration.py compat_tests/test_mixed_cluster.py -m slow
@@ -132,41 +132,41 @@ compat-spark: setup-dev
 	$(BIN)/python -m pytest compat_tests/spark $(COMPAT_ARGS)
 
 bench: compile
-	$(BIN)/python -m compat_tests.bench $(BENCH_ARGS)
+	$(BIN)/python -m bench $(BENCH_ARGS)
 
 bench-cluster: compile
-	$(BIN)/python -m compat_tests.bench.cluster $(BENCH_ARGS)
+	$(BIN)/python -m bench.cluster $(BENCH_ARGS)
 
 bench-failover: compile
-	status=0; $(BIN)/python -m compat_tests.bench.several_brokers || status=1; \
-	$(BIN)/python -m compat_tests.bench.failover --topics 20000 --brokers 2 || status=1; exit $$status
+	status=0; $(BIN)/python -m bench.several_brokers || status=1; \
+	$(BIN)/python -m bench.failover --topics 20000 --brokers 2 || status=1; exit $$status
 
 bench-fanout: compile
-	$(BIN)/python -m compat_tests.bench.fanout $(BENCH_ARGS)
+	$(BIN)/python -m bench.fanout $(BENCH_ARGS)
 
 bench-flood: compile
-	$(BIN)/python -m compat_tests.bench.flood $(BENCH_ARGS)
+	$(BIN)/python -m bench.flood $(BENCH_ARGS)
 
 bench-followers: compile
-	$(BIN)/python -m compat_tests.bench.followers $(BENCH_ARGS)
+	$(BIN)/python -m bench.followers $(BENCH_ARGS)
 
 bench-growth: compile
-	$(BIN)/python -m compat_tests.bench.growth $(BENCH_ARGS)
+	$(BIN)/python -m bench.growth $(BENCH_ARGS)
 
 bench-isolation: compile
-	$(BIN)/python -m compat_tests.bench.isolation $(BENCH_ARGS)
+	$(BIN)/python -m bench.isolation $(BENCH_ARGS)
 
 bench-limits: compile
-	$(BIN)/python -m compat_tests.bench.limits $(BENCH_ARGS)
+	$(BIN)/python -m bench.limits $(BENCH_ARGS)
 
 bench-peers: compile
-	$(BIN)/python -m compat_tests.bench.peers $(BENCH_ARGS)
+	$(BIN)/python -m bench.peers $(BENCH_ARGS)
 
 bench-secured: compile
-	$(BIN)/python -m compat_tests.bench.secured $(BENCH_ARGS)
+	$(BIN)/python -m bench.secured $(BENCH_ARGS)
 
 bench-spark: compile setup-pipeline
-	$(BIN)/python -m compat_tests.bench.spark $(BENCH_ARGS)
+	$(BIN)/python -m bench.spark $(BENCH_ARGS)
 
 token-expiry: setup-dev
 	$(BIN)/python -m compat_tests.token_expiry

@@ -6,7 +6,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-from broker.hot_modules import SWITCH, USED, use_compiled
+from native.hot_modules import SWITCH, USED, use_compiled
 
 settings.register_profile("vela", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("vela")

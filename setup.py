@@ -1,16 +1,17 @@
 """Builds a wheel with the compiled hot modules, which pyproject.toml alone cannot describe.
 
 With VELA_WHEEL=compiled in the environment (`make wheel`) the result of `make compile` goes into
-the wheel, in `vela_compiled`, where `broker.hot_modules` looks for it; the wheel then fits this
+the wheel, in `vela_compiled`, where `native.hot_modules` looks for it; the wheel then fits this
 interpreter and platform only. Without it (`pip install .`) the wheel is pure Python.
 """
 
 import os
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 
-from setuptools import Distribution, setup
+from setuptools import Distribution, find_packages, setup
 from setuptools.command.build_py import build_py
 
 TREE = Path(__file__).resolve().parent
@@ -31,7 +32,7 @@ class BuildWithCompiledModules(build_py):
         """Raises: SystemExit: there is no build of these sources."""
         super().run()
         sys.path.insert(0, str(TREE))
-        from broker.hot_modules import (
+        from native.hot_modules import (
             BUILD_DIRECTORY,
             FINGERPRINT_FILE,
             WHEEL_DIRECTORY,
@@ -49,7 +50,22 @@ class BuildWithCompiledModules(build_py):
         shutil.copyfile(FINGERPRINT_FILE, target / FINGERPRINT_FILE.name)
 
 
+def packages() -> list[str]:
+    """Those of the rooms that are part of the product, without tests."""
+    vela = tomllib.loads((TREE / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["vela"]
+    rooms = [room for room in vela["rooms"] if room not in vela["not-packed"]]
+    return find_packages(
+        str(TREE),
+        include=[pattern for room in rooms for pattern in (room, f"{room}.*")],
+        exclude=["*.tests", "*.tests.*", "*.testing", "*.testing.*"],
+    )
+
+
 if os.environ.get("VELA_WHEEL") == "compiled":
-    setup(distclass=CompiledDistribution, cmdclass={"build_py": BuildWithCompiledModules})
+    setup(
+        packages=packages(),
+        distclass=CompiledDistribution,
+        cmdclass={"build_py": BuildWithCompiledModules},
+    )
 else:
-    setup()
+    setup(packages=packages())

@@ -25,7 +25,7 @@ from protocol.decoding import COMMAND_FIELDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from broker.admin.missing import Endpoint
+    from broker.http.missing import Endpoint
     from compat_tests.oracle.server_process import ServerProcess
 
 PASSED: Final = "passed"

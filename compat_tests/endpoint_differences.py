@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from broker.admin.missing import Endpoint
+    from broker.http.missing import Endpoint
     from compat_tests.endpoint_probes import Answer
 
 NO_ANSWER: Final = "Pulsar does not answer"

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from broker.admin.missing import Endpoint, pulsar_endpoints
+from broker.http.missing import Endpoint, pulsar_endpoints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

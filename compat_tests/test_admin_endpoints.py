@@ -18,7 +18,7 @@ from compat_tests.oracle.distribution import PULSAR_VERSION, TREE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from broker.admin.missing import Endpoint
+    from broker.http.missing import Endpoint
     from compat_tests.conftest import Servers
     from compat_tests.endpoint_probes import Answer
     from compat_tests.oracle.server_process import ServerProcess

@@ -171,7 +171,7 @@ def test_the_shell_switches_replication_off_and_bookkeeper_finishes_what_vela_ma
 def decommission(cluster, bookie, *more):
     return subprocess.run(
         [
-            *(sys.executable, "-m", "broker", "bookie-decommission"),
+            *(sys.executable, "-m", "cli", "bookie-decommission"),
             *("--config", str(bookie.configuration_path), *more),
         ],
         cwd=TREE,

@@ -164,7 +164,7 @@ def initialize(zookeeper, chroot):
     """Make a cluster by our own command. Returns what it printed."""
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "broker", "initialize-cluster-metadata"),
+            *(sys.executable, "-m", "cli", "initialize-cluster-metadata"),
             *("--metadata-store", f"zk:{zookeeper.hosts}{chroot}"),
         ],
         cwd=TREE,
@@ -248,7 +248,7 @@ def test_the_index_of_a_process_is_built_again(bookies):
     for each in range(2):
         (bookie.directory / f"ledgers-{each}" / "current" / "locations" / "CURRENT").unlink()
     assert "rebuild-index" in refusal(bookie)
-    rebuild = [sys.executable, "-m", "broker", "bookie", "rebuild-index", "--config"]
+    rebuild = [sys.executable, "-m", "cli", "bookie", "rebuild-index", "--config"]
     done = subprocess.run(
         [*rebuild, str(bookie.configuration_path)], cwd=TREE, capture_output=True, text=True
     )

@@ -75,7 +75,7 @@ def vela_ledger(cluster, *arguments):
     """The lines of `vela ledger`, decoded."""
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "broker", "ledger", *arguments),
+            *(sys.executable, "-m", "cli", "ledger", *arguments),
             *("--json", "--metadata-store", f"zk:{cluster.hosts}"),
         ],
         cwd=TREE,

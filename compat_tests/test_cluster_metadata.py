@@ -36,7 +36,7 @@ def initialize(hosts, *more, cluster=CLUSTER):
     store = f"zk:{hosts}"
     return subprocess.run(
         [
-            *(sys.executable, "-m", "broker", "initialize-cluster-metadata"),
+            *(sys.executable, "-m", "cli", "initialize-cluster-metadata"),
             *("--cluster", cluster, "--metadata-store", store),
             *("--configuration-metadata-store", store),
             *("--web-service-url", "http://127.0.0.1:1"),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.topic.log_compaction import ENTRIES_MIN
+from broker.topics.topic.log_compaction import ENTRIES_MIN
 from compat_tests.oracle.redirects import ask
 from compat_tests.oracle.shared_cluster import shared_cluster
 from compat_tests.oracle.steady_load import wait_until

@@ -64,7 +64,7 @@ def servers():
 
 def run(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "broker", *map(str, arguments)],
+        [sys.executable, "-m", "cli", *map(str, arguments)],
         cwd=TREE,
         capture_output=True,
         text=True,

@@ -280,7 +280,7 @@ def decommission(recovery: VelaAutorecovery, bookie: Bookie) -> None:
     """Have everything copied that a stopped bookie has."""
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "broker", "bookie-decommission"),
+            *(sys.executable, "-m", "cli", "bookie-decommission"),
             *("--config", str(recovery.configuration_path)),
             *("--bookie-id", bookie.bookie_id),
         ],

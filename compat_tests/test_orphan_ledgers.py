@@ -61,7 +61,7 @@ def orphans(url, *arguments):
     """(kind, ledger) of the rows, and the last line of stderr if it was refused."""
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "broker", "ledger", "orphans", *arguments),
+            *(sys.executable, "-m", "cli", "ledger", "orphans", *arguments),
             *("--json", "--metadata-store", url),
         ],
         cwd=TREE,

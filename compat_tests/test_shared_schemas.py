@@ -12,11 +12,11 @@ import trio
 from google.protobuf import descriptor_pb2
 
 from bookie.adds import NoTurn
-from broker.admin.schemas import _answer
-from broker.config import DEFAULT_CONFIG
-from broker.schemas.conversion import SchemaConversion
-from broker.schemas.registry import SchemaRegistry
-from broker.schemas.schema_info import SchemaInfo
+from broker.ground.config import DEFAULT_CONFIG
+from broker.http.topics.schemas import _answer
+from broker.tenancy.schemas.conversion import SchemaConversion
+from broker.tenancy.schemas.registry import SchemaRegistry
+from broker.tenancy.schemas.schema_info import SchemaInfo
 from compat_tests.oracle.apache_bookie import ApacheBookie
 from compat_tests.oracle.pulsar_broker import PulsarBroker, initialise_cluster
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer

@@ -47,7 +47,7 @@ def test_a_wrong_cluster_is_refused_in_one_line(zookeeper, tmp_path):
 
 def test_the_command_is_in_the_help():
     done = subprocess.run(
-        [sys.executable, "-m", "broker", "broker", "--help"],
+        [sys.executable, "-m", "cli", "broker", "--help"],
         cwd=TREE,
         capture_output=True,
         text=True,

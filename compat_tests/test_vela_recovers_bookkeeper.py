@@ -130,7 +130,7 @@ def has_cookie(cluster, bookie):
 def vela_decommission(cluster, bookie):
     return subprocess.run(
         [
-            *(sys.executable, "-m", "broker", "bookie-decommission"),
+            *(sys.executable, "-m", "cli", "bookie-decommission"),
             *("--config", str(cluster.ours.configuration_path), "--bookie-id", bookie.bookie_id),
         ],
         cwd=TREE,

@@ -7,6 +7,6 @@ than `native`, `protocol` and `pipeline`.
 from contextlib import suppress
 
 with suppress(ImportError):
-    from broker.hot_modules import use_extension
+    from native.hot_modules import use_extension
 
     use_extension()

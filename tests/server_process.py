@@ -18,7 +18,7 @@ from compat_tests.oracle.ports import free_ports
 
 TREE = Path(__file__).resolve().parents[1]
 VELA = (
-    f"{sys.executable} -m broker standalone --data-dir {{data_dir}} "
+    f"{sys.executable} -m cli standalone --data-dir {{data_dir}} "
     "--broker-port {broker_port} --web-port {web_port}"
 )
 READY_LINE = "vela standalone ready: "

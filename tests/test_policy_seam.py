@@ -1,4 +1,4 @@
-"""Only `broker/policies` knows which policy and which key of the configuration decide what."""
+"""Only broker/tenancy/policies knows which policy and which configuration key decide what."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from broker.policies.effective import OVERRIDDEN_KEYS
+from broker.tenancy.policies.effective import OVERRIDDEN_KEYS
 
 BROKER = Path(__file__).resolve().parent.parent / "broker"
-SHOWS_OR_CHANGES_RECORDS = {"admin", "namespaces", "policies"}
+SHOWS_OR_CHANGES_RECORDS = {"http", "tenancy"}
 """Rooms that read what a namespace itself says: the admin API answers with it."""
 FILES = [
     path
     for path in sorted(BROKER.rglob("*.py"))
-    if "tests" not in path.parts and path.relative_to(BROKER).parts[0] != "policies"
+    if "tests" not in path.parts and path.relative_to(BROKER).parts[:2] != ("tenancy", "policies")
 ]
 
 
@@ -42,13 +42,18 @@ def test_nobody_else_reads_the_record_of_a_namespace(path: Path) -> None:
 
 
 def test_topics_know_policies_and_not_namespaces() -> None:
-    for path in (BROKER / "topic").glob("*.py"):
-        assert "broker.namespaces.namespaces" not in path.read_text(encoding="utf-8"), path
+    for path in (BROKER / "topics" / "topic").glob("*.py"):
+        assert "broker.tenancy.namespaces.namespaces" not in path.read_text(encoding="utf-8"), path
 
 
 def test_policies_stand_below_topics_and_namespaces() -> None:
-    below = ("broker.config", "broker.policies", "broker.refusal", "broker.slices")
-    for path in (BROKER / "policies").glob("*.py"):
+    below = (
+        "broker.ground.config",
+        "broker.tenancy.policies",
+        "broker.ground.refusal",
+        "broker.ground.slices",
+    )
+    for path in (BROKER / "tenancy" / "policies").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("broker."):
                 assert (node.module or "").startswith(below), f"{path}: {node.module}"

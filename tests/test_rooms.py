@@ -1,7 +1,6 @@
 """The plan of the house, kept by a test: who may import whom, what pure means, sizes, links.
 
-- Rooms import downwards only: native <- protocol, rocks, runtime, settings <- security <- web,
-  metadata <- bookie <- ledgers <- autorecovery, inspection <- broker <- pipeline, compat_tests.
+- Rooms import downwards only, as the list of rooms in pyproject.toml says.
 - Modules import each other in no circle.
 - A module whose essay says "Pure." is pure, and so is everything it needs: no event loop, socket,
   clock, chance, file or thread. The whole of protocol/ is.
@@ -13,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -20,99 +20,39 @@ from typing import Final
 import pytest
 
 TREE: Final = Path(__file__).resolve().parent.parent
+ROOMS: Final = tomllib.loads((TREE / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["vela"][
+    "rooms"
+]
 BELOW: Final[dict[str, frozenset[str]]] = {
-    "native": frozenset(),
-    "protocol": frozenset({"native"}),
-    "rocks": frozenset(),
-    "runtime": frozenset(),
-    "settings": frozenset(),
-    "security": frozenset({"runtime", "settings"}),
-    "web": frozenset({"runtime", "security"}),
-    "metadata": frozenset({"protocol", "rocks", "security", "settings"}),
-    "bookie": frozenset(
-        {"native", "protocol", "rocks", "runtime", "settings", "security", "web", "metadata"}
-    ),
-    "ledgers": frozenset({"native", "protocol", "runtime", "security", "metadata", "bookie"}),
-    "autorecovery": frozenset(
-        {"protocol", "runtime", "settings", "security", "web", "metadata", "bookie", "ledgers"}
-    ),
-    "inspection": frozenset(
-        {"protocol", "rocks", "runtime", "settings", "security", "metadata", "bookie", "ledgers"}
-    ),
-    "broker": frozenset(
-        {
-            "native",
-            "protocol",
-            "rocks",
-            "runtime",
-            "settings",
-            "security",
-            "web",
-            "metadata",
-            "bookie",
-        }
-        | {"ledgers", "autorecovery", "inspection"}
-    ),
-    "pipeline": frozenset({"native", "protocol", "bookie", "broker"}),
-    "compat_tests": frozenset(
-        {"protocol", "runtime", "security", "metadata", "bookie", "ledgers", "autorecovery"}
-        | {"broker", "pipeline", "web"}
-    ),
-    "tests": frozenset(
-        {
-            "native",
-            "protocol",
-            "rocks",
-            "runtime",
-            "settings",
-            "security",
-            "web",
-            "metadata",
-            "bookie",
-            "ledgers",
-            "autorecovery",
-            "inspection",
-            "broker",
-            "pipeline",
-            "compat_tests",
-        }
-    ),
+    room: frozenset(ROOMS if below == ["*"] else below) for room, below in ROOMS.items()
 }
 """Which rooms a room may use besides itself."""
 
 BROKER_FLOORS: Final = (
-    frozenset({"broker_address", "broker_client", "data_directory", "keyed_locks"}),
-    frozenset(
-        {
-            "config",
-            "entry",
-            "histograms",
-            "operations",
-            "ownership",
-            "refusal",
-            "slices",
-            "turn",
-        }
-    ),
-    frozenset({"net", "policies", "tls_config"}),
-    frozenset({"config_keys", "managed_ledger"}),
+    frozenset({"ground"}),
+    frozenset({"peers"}),
+    frozenset({"tenancy"}),
+    frozenset({"configuration", "limits"}),
+    frozenset({"net", "managed_ledger"}),
+    frozenset({"topics", "cluster"}),
+    frozenset({"doors", "http"}),
+    frozenset({"assembly"}),
+)
+"""The rooms of broker/, from the ground up: each uses only those on floors below its own."""
+TOPICS_FLOORS: Final = (
     frozenset({"subscription"}),
     frozenset({"broadcast"}),
     frozenset({"topic"}),
-    frozenset({"namespaces"}),
-    frozenset({"schemas", "cluster", "follow", "topic_lists", "authorization"}),
-    frozenset({"change_events", "orphans"}),
+    frozenset({"follow", "topic_lists", "enforcement"}),
     frozenset({"service"}),
-    frozenset({"handlers", "admin"}),
-    frozenset({"metrics"}),
-    frozenset({"assembly"}),
-    frozenset({"app"}),
 )
-"""The rooms of broker/, from the ground up: each uses only those on floors below its own. What is
-not named here (the command line, configuration files, the load generator) stands on no floor: it
-may use all, and of those named only `app` uses it."""
-UNDER_ADMIN: Final = frozenset({"config_file"})
-"""The one exception: dynamic configuration has the syntax of configuration files."""
+"""The same within broker/topics."""
+TENANCY_FLOORS: Final = (
+    frozenset({"policies"}),
+    frozenset({"namespaces"}),
+    frozenset({"schemas", "authorization", "change_events"}),
+)
+"""The same within broker/tenancy."""
 
 IMPURE: Final = frozenset(
     {"asyncio", "os", "pathlib", "random", "secrets", "socket", "threading", "time", "trio"}
@@ -193,28 +133,38 @@ def test_rooms_import_downwards_only(path: Path) -> None:
     assert used & BELOW.keys() <= BELOW[room] | {room}
 
 
-def _broker_room(module: str) -> str | None:
-    parts = module.split(".")
-    return parts[1] if parts[0] == "broker" and len(parts) > 1 else None
+HOUSES: Final = {
+    "broker": BROKER_FLOORS,
+    "broker.topics": TOPICS_FLOORS,
+    "broker.tenancy": TENANCY_FLOORS,
+}
 
 
-FLOOR_OF: Final = {room: floor for floor, rooms in enumerate(BROKER_FLOORS) for room in rooms}
-BROKER_FILES: Final = [
-    path for path in FILES if _broker_room(_name(path)) in FLOOR_OF and not _is_test(_name(path))
+def _room_in(house: str, module: str) -> str | None:
+    """The room of a house (a package with floors) that a module belongs to."""
+    if not module.startswith(f"{house}."):
+        return None
+    return module[len(house) + 1 :].partition(".")[0]
+
+
+FLOORED: Final = [
+    (house, path)
+    for house in HOUSES
+    for path in FILES
+    if _room_in(house, _name(path)) is not None and not _is_test(_name(path))
 ]
 
 
-@pytest.mark.parametrize("path", BROKER_FILES, ids=_name)
-def test_rooms_of_the_broker_import_downwards_only(path: Path) -> None:
+@pytest.mark.parametrize(("house", "path"), FLOORED, ids=lambda each: str(each).split("/")[-1])
+def test_rooms_of_a_house_import_downwards_only(house: str, path: Path) -> None:
     """Imports for types count: a circle is one whatever it is used for."""
-    room = _broker_room(_name(path))
-    assert room is not None
-    used = {_broker_room(name) for name in imports_of(path, for_types_too=True)}
+    floor_of = {room: floor for floor, rooms in enumerate(HOUSES[house]) for room in rooms}
+    room = _room_in(house, _name(path))
+    assert room in floor_of, f"{room} is on no floor of {house}"
+    used = {_room_in(house, name) for name in imports_of(path, for_types_too=True)}
     others = {each for each in used if each is not None and each != room}
 
-    if room != "app":
-        assert others - (UNDER_ADMIN if room == "admin" else set()) <= FLOOR_OF.keys()
-    too_high = {each for each in others if FLOOR_OF.get(each, -1) >= FLOOR_OF[room]}
+    too_high = {each for each in others if floor_of.get(each, len(HOUSES[house])) >= floor_of[room]}
     assert not too_high, f"{room} must not know {', '.join(sorted(too_high))}"
 
 
@@ -235,10 +185,10 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert not left
 
 
-def test_every_room_of_the_broker_is_on_a_floor() -> None:
-    folders = {path.name for path in (TREE / "broker").iterdir() if any(path.glob("*.py"))}
+def test_the_list_of_rooms_is_whole() -> None:
+    folders = {path.parent.name for path in TREE.glob("*/__init__.py")}
 
-    assert folders - {"machine", "metadata_copy", "perf", "tests"} <= FLOOR_OF.keys()
+    assert folders | {"tests"} == ROOMS.keys() | {"tests"}
 
 
 def test_what_is_pure_is_known_to_be() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 import structlog
 
 from broker.assembly.parts import StartError
-from broker.broker_client import BrokerClient
+from broker.peers.broker_client import BrokerClient
 from security.authentication.identity import (
     TLS_METHOD,
     AuthenticationFailed,
@@ -31,7 +31,7 @@ from security.tls_suites import UnusableTls
 
 if TYPE_CHECKING:
     from broker.assembly.cluster_config import ClusterBrokerConfig
-    from broker.config import BrokerConfig
+    from broker.ground.config import BrokerConfig
     from security.authentication.own_credentials import OwnCredentials
     from security.authentication.service import Authentication
 

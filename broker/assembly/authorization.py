@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.authorization.authorizer import Authorizer, rules_from
-from broker.authorization.enforcement import Enforcement
-from broker.authorization.tenant_admins import TenantAdmins
+from broker.tenancy.authorization.authorizer import Authorizer, rules_from
+from broker.tenancy.authorization.tenant_admins import TenantAdmins
+from broker.topics.enforcement import Enforcement
 
 if TYPE_CHECKING:
     import trio
 
-    from broker.config import BrokerConfig
-    from broker.namespaces.namespaces import Namespaces
-    from broker.service import BrokerService
+    from broker.ground.config import BrokerConfig
+    from broker.tenancy.namespaces.namespaces import Namespaces
+    from broker.topics.service import BrokerService
     from metadata.store import MetadataStore
 
 

@@ -19,28 +19,28 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 import trio
 
-from broker.admin.context import AdminContext
-from broker.admin.front import AdminFront, serve_http
-from broker.admin.http_limits import http_limits_from
 from broker.assembly.authorization import authorizer_of, start_enforcement
 from broker.assembly.change_events import start_policy_log
 from broker.assembly.followers import start_followers
 from broker.assembly.listening import Ports, url_host
 from broker.assembly.outliving import outliving
 from broker.assembly.parts import Served, StartError
-from broker.broadcast.selection import BroadcastKind
-from broker.broadcast.window_memory import WindowMemory
-from broker.handlers.authenticating import Authenticating
-from broker.handlers.table import BrokerCommands
-from broker.metrics.exposition import MetricsSource
-from broker.namespaces.namespaces import Namespaces
+from broker.doors.pulsar.authenticating import Authenticating
+from broker.doors.pulsar.table import BrokerCommands
+from broker.ground.turn import Turns
+from broker.http.context import AdminContext
+from broker.http.front import AdminFront, serve_http
+from broker.http.http_limits import http_limits_from
+from broker.http.metrics.exposition import MetricsSource
 from broker.net.listener import BrokerListener
-from broker.schemas.conversion import SchemaConversion
-from broker.schemas.registry import SchemaRegistry
-from broker.service import BrokerService
-from broker.subscription.factory import SubscriptionKinds
-from broker.subscription.stock import STOCK
-from broker.turn import Turns
+from broker.tenancy.namespaces.namespaces import Namespaces
+from broker.tenancy.schemas.conversion import SchemaConversion
+from broker.tenancy.schemas.registry import SchemaRegistry
+from broker.topics.broadcast.selection import BroadcastKind
+from broker.topics.broadcast.window_memory import WindowMemory
+from broker.topics.service import BrokerService
+from broker.topics.subscription.factory import SubscriptionKinds
+from broker.topics.subscription.stock import STOCK
 from runtime.clock import SystemClock
 from runtime.readers import Readers
 from runtime.rounds import heavy_rounds
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from bookie.bookie import Bookie
-    from broker.admin.front import Application
     from broker.assembly.parts import BookiePorts, Deployment, Owners, Storage
-    from broker.authorization.authorizer import Authorizer
-    from broker.broker_address import BrokerAddress
-    from broker.config import BrokerConfig
+    from broker.ground.config import BrokerConfig
+    from broker.http.front import Application
+    from broker.peers.broker_address import BrokerAddress
+    from broker.tenancy.authorization.authorizer import Authorizer
     from runtime.clock import Clock
     from security.authentication.service import Authentication
 
@@ -263,9 +263,9 @@ def _authentication(config: BrokerConfig, clock: Clock) -> Authentication | None
 
 def _admin_front(config: BrokerConfig, authentication: Authentication | None) -> AdminFront:
     def load() -> Application:
-        from broker.admin.router import Router
-        from broker.admin.routes import all_routes
-        from broker.admin.server import AdminApplication, open_paths
+        from broker.http.router import Router
+        from broker.http.routes import all_routes
+        from broker.http.server import AdminApplication, open_paths
 
         rules = _caller_rules(config)
         return AdminApplication(Router(all_routes()), rules, authentication, open_paths(config))

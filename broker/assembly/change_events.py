@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 import trio
 
-from broker.broker_client import ANONYMOUS
-from broker.change_events.change_events import ChangeEvents
-from broker.follow.owner_connection import OwnerConnection
-from broker.follow.owner_search import OwnerSearch
-from broker.handlers.table import BrokerCommands
-from broker.namespaces.topic_policies import DISABLED, NoPolicyLog
+from broker.doors.pulsar.table import BrokerCommands
 from broker.net.session import AnySession, Session
+from broker.peers.broker_client import ANONYMOUS
+from broker.peers.owner_connection import OwnerConnection
+from broker.peers.owner_search import OwnerSearch
+from broker.tenancy.change_events.change_events import ChangeEvents
+from broker.tenancy.namespaces.topic_policies import DISABLED, NoPolicyLog
 from runtime.transport import StreamTransport
 from security.caller import THIS_BROKER
 
 if TYPE_CHECKING:
-    from broker.broker_client import BrokerClient
-    from broker.change_events.log_part import Take
-    from broker.service import BrokerService
+    from broker.peers.broker_client import BrokerClient
+    from broker.tenancy.change_events.log_part import Take
+    from broker.topics.service import BrokerService
     from protocol.topic_name import TopicName
 
 PEER: Final = "127.0.0.1:0"

@@ -15,8 +15,7 @@ from broker.assembly.bookie_tls import PROTECTING as OF_BOOKIE_TLS
 from broker.assembly.bookie_tls import BookieClientTlsConfig, violated_bookie_tls_rule
 from broker.assembly.ledger_client import replicating
 from broker.cluster.config import ClusterConfig
-from broker.config import BrokerConfig
-from broker.config_keys import (
+from broker.configuration.config_keys import (
     ALIASES,
     NO_CHOICE,
     OF_OTHER_MEMORY,
@@ -25,7 +24,8 @@ from broker.config_keys import (
     access_notice,
     check_together,
 )
-from broker.policies.persistence import persistence_of
+from broker.ground.config import BrokerConfig
+from broker.tenancy.policies.persistence import persistence_of
 from ledgers.placement import PlacementRules
 from ledgers.quarantine import QuarantineRules
 from ledgers.remote.config import RemoteConfig

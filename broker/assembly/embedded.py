@@ -22,14 +22,14 @@ from broker.assembly.ledger_client import ledger_client_config
 from broker.assembly.listening import cannot_listen
 from broker.assembly.outliving import outliving
 from broker.assembly.parts import BookiePorts, StartError, Storage, shielded
-from broker.data_directory import JOURNAL, LEDGERS, METADATA
-from broker.follow.following_factory import FollowingFactory
-from broker.follow.records_read import RecordsRead
+from broker.ground.data_directory import JOURNAL, LEDGERS, METADATA
 from broker.managed_ledger.config import ManagedLedgerConfig
 from broker.managed_ledger.factory import ManagedLedgerFactory
 from broker.managed_ledger.orphans import OrphanCollector
-from broker.ownership import SoleBroker
-from broker.schemas.orphan_schemas import SchemaLedgerOwner
+from broker.peers.ownership import SoleBroker
+from broker.tenancy.schemas.orphan_schemas import SchemaLedgerOwner
+from broker.topics.follow.following_factory import FollowingFactory
+from broker.topics.follow.records_read import RecordsRead
 from ledgers.client import LedgerClient
 from protocol.bookkeeper.paths import INSTANCE_ID_PATH
 from runtime.open_files import bookie_connections_max
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from broker.assembly.parts import Served
-    from broker.config import BrokerConfig
+    from broker.ground.config import BrokerConfig
+    from broker.ground.turn import Turns
     from broker.managed_ledger.ledger import ManagedLedger
-    from broker.turn import Turns
     from metadata.store import MetadataStore
     from runtime.clock import Clock
     from runtime.readers import Readers

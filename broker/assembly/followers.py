@@ -14,8 +14,8 @@ import structlog
 import trio
 
 from broker.assembly.parts import StartError
-from broker.namespaces.json_nodes import damaged, read_json
-from broker.namespaces.names import (
+from broker.tenancy.namespaces.json_nodes import damaged, read_json
+from broker.tenancy.namespaces.names import (
     DYNAMIC_CONFIGURATION_PATH,
     POLICIES_PATH,
     RESOURCE_GROUPS_PATH,
@@ -25,9 +25,9 @@ from metadata.store import MetadataUnavailable
 from protocol.errors import MetadataError
 
 if TYPE_CHECKING:
-    from broker.admin.context import AdminContext
-    from broker.namespaces.namespaces import Namespaces
-    from broker.namespaces.resource_groups import ResourceGroups
+    from broker.http.context import AdminContext
+    from broker.tenancy.namespaces.namespaces import Namespaces
+    from broker.tenancy.namespaces.resource_groups import ResourceGroups
     from metadata.store import MetadataStore
 
 log = structlog.get_logger()

@@ -11,7 +11,7 @@ from security.authentication.published_keys import DOCUMENT_BYTES_MAX
 from web.client import CallFailed, fetch
 
 if TYPE_CHECKING:
-    from broker.config import BrokerConfig
+    from broker.ground.config import BrokerConfig
     from security.authentication.published_keys import Fetch
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from broker.policies.persistence import persistence_of
+from broker.tenancy.policies.persistence import persistence_of
 from ledgers.client import LedgerClientConfig
 from protocol.bookkeeper.digests import DigestType
 
 if TYPE_CHECKING:
-    from broker.config import BrokerConfig
+    from broker.ground.config import BrokerConfig
 
 _DIGEST_TYPES: Final = {
     "CRC32C": DigestType.CRC32C,

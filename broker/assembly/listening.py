@@ -6,8 +6,8 @@ import socket
 from typing import TYPE_CHECKING, Final, final
 
 from broker.assembly.parts import StartError
-from broker.broker_address import BrokerAddress
-from broker.tls_config import binary_tls, web_tls
+from broker.configuration.tls_config import binary_tls, web_tls
+from broker.peers.broker_address import BrokerAddress
 from security.tls_suites import UnusableTls
 from web.https import Https
 from web.server import Door
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import trio
 
-    from broker.config import BrokerConfig
+    from broker.ground.config import BrokerConfig
     from broker.net.listener import BrokerListener
     from security.handshakes import Handshakes
     from security.tls_port import TlsPort

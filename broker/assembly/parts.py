@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, final
 
 import trio
 
-from broker.broker_client import ANONYMOUS
+from broker.peers.broker_client import ANONYMOUS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
     from bookie.bookie import Bookie
     from bookie.net.server import BookieServer
-    from broker.admin.context import StorageHealth
-    from broker.broker_address import BrokerAddress
-    from broker.broker_client import BrokerClient
-    from broker.config import BrokerConfig
+    from broker.ground.config import BrokerConfig
+    from broker.ground.turn import Turns
+    from broker.http.context import StorageHealth
     from broker.managed_ledger.factory import ManagedLedgerFactory
-    from broker.ownership import Cluster, Ownership
-    from broker.service import BrokerService
-    from broker.turn import Turns
+    from broker.peers.broker_address import BrokerAddress
+    from broker.peers.broker_client import BrokerClient
+    from broker.peers.ownership import Cluster, Ownership
+    from broker.topics.service import BrokerService
     from ledgers.client import LedgerClient
     from metadata.store import MetadataStore
     from protocol.topic_name import TopicName

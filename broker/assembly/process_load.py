@@ -12,8 +12,8 @@ from broker.cluster.records import BundleLoad, Traffic, Usage
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from broker.service import BrokerService
-    from broker.topic.topic import Topic
+    from broker.topics.service import BrokerService
+    from broker.topics.topic.topic import Topic
     from protocol.topic_name import TopicName
     from runtime.clock import Clock
 

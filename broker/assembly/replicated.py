@@ -25,13 +25,13 @@ from broker.cluster.config import ClusterConfig
 from broker.cluster.group_usage import GroupUsage
 from broker.cluster.health_check import HealthCheck
 from broker.cluster.records import BROKERS_PATH, LOAD_MANAGER, BrokerReport
-from broker.follow.following_factory import FollowingFactory
-from broker.follow.owner_search import OwnerSearch
-from broker.follow.records_read import RecordsRead
 from broker.managed_ledger.config import ManagedLedgerConfig
 from broker.managed_ledger.factory import ManagedLedgerFactory
-from broker.namespaces.tenants import Clusters
-from broker.policies.persistence import persistence_of
+from broker.peers.owner_search import OwnerSearch
+from broker.tenancy.namespaces.tenants import Clusters
+from broker.tenancy.policies.persistence import persistence_of
+from broker.topics.follow.following_factory import FollowingFactory
+from broker.topics.follow.records_read import RecordsRead
 from ledgers.client import LedgerClient
 from ledgers.remote.bookie_pool import BookiePool
 from protocol.bookkeeper.paths import INSTANCE_ID_PATH
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
     from broker.assembly.cluster_config import ClusterBrokerConfig
     from broker.assembly.parts import Served
-    from broker.broker_client import BrokerClient
-    from broker.config import BrokerConfig
-    from broker.turn import Turns
+    from broker.ground.config import BrokerConfig
+    from broker.ground.turn import Turns
+    from broker.peers.broker_client import BrokerClient
     from metadata.store import MetadataStore
     from runtime.clock import Clock
     from runtime.readers import Readers

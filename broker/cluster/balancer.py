@@ -17,7 +17,7 @@ from broker.cluster.bundles import parse_bundle
 from broker.cluster.decisions import bundles_to_shed, bundles_to_split, smoothed_usage
 from broker.cluster.load_history import BundleHistory, broker_averages_record
 from broker.cluster.records import BROKER_AVERAGES_PATH, BUNDLE_DATA_PATH, NO_TRAFFIC, encode
-from broker.refusal import Refusal
+from broker.ground.refusal import Refusal
 from protocol.errors import BrokerError
 
 if TYPE_CHECKING:

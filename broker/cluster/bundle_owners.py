@@ -29,9 +29,9 @@ from protocol.errors import MetadataError, ServiceNotReady
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from broker.broker_address import BrokerAddress
     from broker.cluster.bundles import Bundle
     from broker.cluster.session import ClusterSession
+    from broker.peers.broker_address import BrokerAddress
     from metadata.store import MetadataStore
     from protocol.topic_name import TopicName
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.cluster.load_history import BundleHistory
 from broker.cluster.records import BUNDLE_DATA_PATH
-from broker.slices import in_slices
+from broker.ground.slices import in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

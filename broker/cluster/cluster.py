@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 import trio
 
-from broker.broker_client import ANONYMOUS
 from broker.cluster.bundle_owners import BundleOwners, FormerSession
 from broker.cluster.bundles import Bundle, NotABundle
 from broker.cluster.choosing import HOT, LARGEST, hottest, largest
@@ -34,23 +33,24 @@ from broker.cluster.peers import Peers
 from broker.cluster.placement import Placement
 from broker.cluster.session import ClusterSession
 from broker.cluster.splitter import ALGORITHMS, Splitter
-from broker.keyed_locks import KeyedLocks
-from broker.operations import run_owned
-from broker.ownership import Whereabouts
-from broker.refusal import not_found, precondition_failed
+from broker.ground.keyed_locks import KeyedLocks
+from broker.ground.operations import run_owned
+from broker.ground.refusal import not_found, precondition_failed
+from broker.peers.broker_client import ANONYMOUS
+from broker.peers.ownership import Whereabouts
 from protocol.errors import MetadataError, ServiceNotReady, TopicNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from broker.broker_address import BrokerAddress
-    from broker.broker_client import BrokerClient
     from broker.cluster.bundle_owners import OpenTopics
     from broker.cluster.config import ClusterConfig
     from broker.cluster.health_check import HealthCheck
     from broker.cluster.load import LoadSource
     from broker.cluster.records import BrokerReport, Owner
-    from broker.namespaces.namespaces import Namespaces
+    from broker.peers.broker_address import BrokerAddress
+    from broker.peers.broker_client import BrokerClient
+    from broker.tenancy.namespaces.namespaces import Namespaces
     from metadata.store import MetadataStore
     from protocol.topic_name import TopicName
     from runtime.clock import Clock
@@ -62,8 +62,8 @@ _RETRY_SECONDS: Final = 1.0
 
 @final
 class ClusterOwnership:
-    """`Ownership` and `Cluster` of broker/ownership.py. Run it with `nursery.start(run)`: it is a
-    member of the cluster when that returns."""
+    """`Ownership` and `Cluster` of broker/peers/ownership.py. Run it with `nursery.start(run)`: it
+    is a member of the cluster when that returns."""
 
     def __init__(
         self,

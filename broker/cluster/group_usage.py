@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 import structlog
 import trio
 
-from broker.policies.budget_shares import Usage, shares
+from broker.limits.budget_shares import Usage, shares
 from metadata.store import MetadataUnavailable, NodeNotFound, VersionConflict
 
 if TYPE_CHECKING:

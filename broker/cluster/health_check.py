@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from broker.cluster.heartbeat import HEALTH_CHECK_TOPIC
-from broker.entry import Entry
-from broker.keyed_locks import KeyedLocks
+from broker.ground.entry import Entry
+from broker.ground.keyed_locks import KeyedLocks
 from ledgers.errors import LedgerError
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import BrokerError, ServiceNotReady

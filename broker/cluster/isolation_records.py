@@ -15,7 +15,7 @@ import structlog
 
 from broker.cluster.isolation import NO_POLICIES, BadPolicy, IsolationPolicies
 from broker.cluster.records import decode, encode
-from broker.namespaces.names import CLUSTERS_PATH
+from broker.tenancy.namespaces.names import CLUSTERS_PATH
 from metadata.store import MUST_NOT_EXIST, NodeNotFound, VersionConflict
 from protocol.errors import MetadataError
 

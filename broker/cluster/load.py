@@ -13,8 +13,8 @@ from broker.cluster.records import UNKNOWN, BrokerReport, BundleLoad, Usage
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from broker.broker_address import BrokerAddress
     from broker.cluster.bundles import Bundle
+    from broker.peers.broker_address import BrokerAddress
     from protocol.topic_name import TopicName
 
 TOPICS_PER_SLICE: Final = 500

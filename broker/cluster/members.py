@@ -28,9 +28,9 @@ from metadata.store import MetadataUnavailable, NodeNotFound, VersionConflict
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from broker.broker_address import BrokerAddress
     from broker.cluster.config_in_force import ConfigInForce
     from broker.cluster.session import ClusterSession
+    from broker.peers.broker_address import BrokerAddress
     from metadata.store import MetadataStore
 
 log = structlog.get_logger()

@@ -12,15 +12,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 from broker.cluster.bundles import Boundaries
 from broker.cluster.heartbeat import heartbeat_broker
 from broker.cluster.records import decode, encode
-from broker.namespaces.names import LOCAL_POLICIES_PATH, local_policies_path, namespace_below
-from broker.ownership import NoBundles
+from broker.peers.ownership import NoBundles
+from broker.tenancy.namespaces.names import (
+    LOCAL_POLICIES_PATH,
+    local_policies_path,
+    namespace_below,
+)
 from metadata.store import MUST_NOT_EXIST, MetadataUnavailable, VersionConflict
 from protocol.errors import MetadataError, TopicNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.namespaces.namespaces import Namespaces
+    from broker.tenancy.namespaces.namespaces import Namespaces
     from metadata.store import MetadataStore
 
 Json = dict[str, Any]

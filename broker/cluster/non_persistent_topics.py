@@ -18,8 +18,8 @@ from urllib.parse import quote
 
 import trio
 
-from broker.ownership import NoBundles
-from broker.slices import SharedReadings, for_each, sorted_in_slices
+from broker.ground.slices import SharedReadings, for_each, sorted_in_slices
+from broker.peers.ownership import NoBundles
 from protocol.errors import ServiceNotReady
 from protocol.topic_name import NON_PERSISTENT
 

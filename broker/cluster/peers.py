@@ -10,9 +10,9 @@ from security.authentication.own_credentials import PLUGIN_KEY
 from web.client import CallFailed, fetch
 
 if TYPE_CHECKING:
-    from broker.broker_address import BrokerAddress
-    from broker.broker_client import BrokerClient
     from broker.cluster.bundles import Bundle
+    from broker.peers.broker_address import BrokerAddress
+    from broker.peers.broker_client import BrokerClient
     from web.client import Answer
 
 _REDIRECTS_MAX: Final = 5

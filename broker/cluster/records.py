@@ -16,8 +16,8 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, final
 
-from broker.broker_address import BrokerAddress
 from broker.cluster.bundles import parse_bundle
+from broker.peers.broker_address import BrokerAddress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

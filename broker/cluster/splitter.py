@@ -16,7 +16,7 @@ from broker.cluster.bundles import (
     middle_of_topics,
     topic_hash,
 )
-from broker.refusal import precondition_failed
+from broker.ground.refusal import precondition_failed
 from metadata.store import VersionConflict
 from protocol.errors import ServiceNotReady
 

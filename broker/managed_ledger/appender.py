@@ -36,7 +36,7 @@ from ledgers.errors import LedgerError, LedgerFenced, LedgerNotFound
 from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:
-    from broker.entry import Entry
+    from broker.ground.entry import Entry
     from broker.managed_ledger.context import LedgerContext
     from broker.managed_ledger.entry_cache import TopicCache
     from broker.managed_ledger.ledger_list import LedgerList

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 import trio
 
-from broker.entry import data_bytes, entries_read
+from broker.ground.entry import data_bytes, entries_read
 from broker.managed_ledger.entry_cache import ENTRY_OVERHEAD_BYTES
 from ledgers.errors import LedgerError
 from protocol.errors import BrokerError, ServerError
@@ -26,7 +26,7 @@ from protocol.errors import BrokerError, ServerError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from broker.entry import Entry
+    from broker.ground.entry import Entry
     from broker.managed_ledger.entry_cache import TopicCache
     from broker.managed_ledger.ledger_table import LedgerTable
     from ledgers.ledger_reader import LedgerReader

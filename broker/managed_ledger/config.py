@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
-    from broker.config import BrokerConfig
+    from broker.ground.config import BrokerConfig
     from ledgers.replication import Replication
 
 _MIB = 1024 * 1024

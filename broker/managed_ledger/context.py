@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.entry import Entry
+    from broker.ground.entry import Entry
     from broker.managed_ledger.config import ManagedLedgerConfig
     from broker.managed_ledger.entry_cache import EntryCache
     from broker.managed_ledger.tenure import Tenure

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
-from broker.entry import sized_first_within
+from broker.ground.entry import sized_first_within
 from settings.kinds import NO_LIMIT
 
 ENTRY_OVERHEAD_BYTES: Final = 200
@@ -34,7 +34,7 @@ EVICTED_PER_SLICE: Final = 2_000
 have no entries any more, because these were acknowledged."""
 
 if TYPE_CHECKING:
-    from broker.entry import Entry
+    from broker.ground.entry import Entry
     from protocol.position import Position
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 import trio
 
+from broker.ground.slices import for_each, in_slices
 from broker.managed_ledger.context import LedgerContext
 from broker.managed_ledger.cursor_record import INLINE, attached_ledger, decode_cursor_record
 from broker.managed_ledger.entry_cache import EntryCache
@@ -29,7 +30,6 @@ from broker.managed_ledger.open_appends import AppendState
 from broker.managed_ledger.owner_of_ledger import managed_ledger_of
 from broker.managed_ledger.paths import MANAGED_LEDGERS_ROOT, decode_name, ledger_info_path
 from broker.managed_ledger.tenure import Tenure
-from broker.slices import for_each, in_slices
 from ledgers.errors import LedgerError, LedgerNotFound, LedgerUnavailable
 from metadata.store import MUST_NOT_EXIST, NodeNotFound, SessionState
 from protocol.errors import BrokerError, ServerError

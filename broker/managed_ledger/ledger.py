@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 import structlog
 
+from broker.ground.slices import for_each
 from broker.managed_ledger.appender import Appender
 from broker.managed_ledger.cursor import Cursor
 from broker.managed_ledger.cursor_record import INTERNAL_PREFIX
@@ -26,14 +27,13 @@ from broker.managed_ledger.open_appends import AppendState
 from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
 from broker.managed_ledger.readable_ledger import ReadableLedger
 from broker.managed_ledger.trimming import trimmable_count
-from broker.slices import for_each
 from ledgers.errors import LedgerError
 from protocol.errors import BrokerError, ServerError, ServiceNotReady, TopicTerminated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from broker.entry import Entry
+    from broker.ground.entry import Entry
     from broker.managed_ledger.config import LedgerPolicies
     from broker.managed_ledger.context import AppendListener, LedgerContext
     from broker.managed_ledger.ledger_list import LedgerList

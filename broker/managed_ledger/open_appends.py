@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:
-    from broker.entry import Entry
+    from broker.ground.entry import Entry
     from broker.managed_ledger.context import AppendListener
 
 

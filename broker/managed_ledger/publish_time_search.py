@@ -18,7 +18,7 @@ from protocol.errors import ProtocolError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from broker.entry import Entry
+    from broker.ground.entry import Entry
     from broker.managed_ledger.ledger_table import LedgerTable
     from protocol.position import Position
 

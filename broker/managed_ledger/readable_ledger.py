@@ -1,8 +1,8 @@
 """What can be read of a managed ledger: its entries, their positions, its cursors, statistics.
 
-A topic of this broker (`ledger`) and one that it follows (`broker/follow`) are read in the same
-way. They differ in who appends, in how a ledger is opened for reading (`reader_of`), and in who
-makes their cursors.
+A topic of this broker (`ledger`) and one that it follows (`broker/topics/follow`) are read in the
+same way. They differ in who appends, in how a ledger is opened for reading (`reader_of`), and in
+who makes their cursors.
 
 Invariant: nothing here changes what is stored.
 """
@@ -21,7 +21,7 @@ from protocol.position import position_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from broker.entry import Entry
+    from broker.ground.entry import Entry
     from broker.managed_ledger.context import LedgerContext
     from broker.managed_ledger.cursor import Cursor
     from broker.managed_ledger.ledger_list import LedgerList

@@ -2,7 +2,7 @@
 
 Reading pauses while too many publishes or requests of the connection are in progress, while all
 connections together exceed the publish budget, while the peer does not take its answers, and in
-front of a message for which a publish rate has no tokens yet (`broker.net.publish_limit`).
+front of a message for which a publish rate has no tokens yet (`broker.limits.publish_limit`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import trio
 
 if TYPE_CHECKING:
-    from broker.net.limits import NetLimits
+    from broker.limits.connection_limits import NetLimits
+    from broker.limits.publish_budget import PendingPublishes
+    from broker.limits.publish_limit import PublishLimit
     from broker.net.outbox import Outbox
-    from broker.net.publish_budget import PendingPublishes
-    from broker.net.publish_limit import PublishLimit
 
 
 class BackPressure:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 import structlog
 import trio
 
-from broker.net.output_budget import OutputBudget
-from broker.net.publish_budget import PublishBudget
-from broker.slices import in_slices
+from broker.ground.slices import in_slices
+from broker.limits.output_budget import OutputBudget
+from broker.limits.publish_budget import PublishBudget
 from runtime.held_bytes import HeldBytes
 
 if TYPE_CHECKING:
-    from broker.net.limits import NetLimits
-    from broker.turn import Turns
+    from broker.ground.turn import Turns
+    from broker.limits.connection_limits import NetLimits
     from runtime.clock import Clock
 
 log = structlog.get_logger()

@@ -1,7 +1,7 @@
 """The output of a connection: ordered, bounded and batched.
 
 All output put during one turn of the event loop leaves with one system call. The outbox announces
-that it has new output and is flushed when the turn ends (`broker.turn`).
+that it has new output and is flushed when the turn ends (`broker.ground.turn`).
 
 Large buffers are never copied. Small ones are joined: measured on loopback, joining is faster below
 about 1 KB per buffer and `sendmsg` of separate buffers above.
@@ -24,8 +24,8 @@ from runtime.rounds import heavy_rounds
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from broker.net.output_budget import OutputBudget
-    from broker.turn import Turns
+    from broker.ground.turn import Turns
+    from broker.limits.output_budget import OutputBudget
     from runtime.transport import Transport
 
 Buffer = bytes | memoryview

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     import trio
 
-    from broker.net.limits import NetLimits
+    from broker.limits.connection_limits import NetLimits
+    from broker.limits.publish_budget import PendingPublishes
     from broker.net.outbox import Outbox
-    from broker.net.publish_budget import PendingPublishes
     from protocol import pulsar_api_pb2 as pb
     from protocol.plain_acks import PlainAck
     from protocol.request_frames import Frame

@@ -10,8 +10,8 @@ thousands of message ids (`protocol.long_commands`).
 
 Order: commands take effect in the order in which they arrive. Before a handler returns, it looks up
 the objects that the command names and starts the operation. Operations that must wait are queued by
-the object they name (`broker.operations`). A command for a producer or consumer that is still being
-created finds a `Pending` in its place and behaves as in Pulsar.
+the object they name (`broker.ground.operations`). A command for a producer or consumer that is
+still being created finds a `Pending` in its place and behaves as in Pulsar.
 
 Back-pressure: reading pauses at several bounds (`broker.net.back_pressure`).
 """
@@ -24,16 +24,16 @@ from typing import TYPE_CHECKING, Any, Generic, final
 import structlog
 import trio
 
+from broker.ground.slices import in_slices
+from broker.limits.publish_budget import PendingPublishes
 from broker.net.attached import C, P
 from broker.net.closed_ids import ClosedIds
 from broker.net.deadlines import check_credential, check_deadlines, is_alive
 from broker.net.errors import ConnectionRefused, Held
 from broker.net.keep_alive import KeepAlive, OutputStall
 from broker.net.outbox import Outbox
-from broker.net.publish_budget import PendingPublishes
 from broker.net.request_tasks import RequestTasks
 from broker.net.share import Share
-from broker.slices import in_slices
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.ack_runs import AckRuns

@@ -95,7 +95,7 @@ class Layout:
 def _initialise_by_vela(zookeeper: str) -> None:
     subprocess.run(
         [
-            *(sys.executable, "-m", "broker", "initialize-cluster-metadata"),
+            *(sys.executable, "-m", "cli", "initialize-cluster-metadata"),
             *("--cluster", CLUSTER, "--metadata-store", f"zk:{zookeeper}"),
             *("--web-service-url", "http://127.0.0.1:1"),
             *("--broker-service-url", "pulsar://127.0.0.1:1"),

@@ -142,7 +142,7 @@ class SecuredCluster:
     def vela(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A command of this tree."""
         return subprocess.run(
-            [sys.executable, "-m", "broker", *arguments],
+            [sys.executable, "-m", "cli", *arguments],
             cwd=TREE,
             capture_output=True,
             text=True,

@@ -1,4 +1,4 @@
-"""Autorecovery of Vela from this tree: `python -m broker autorecovery`."""
+"""Autorecovery of Vela from this tree: `python -m cli autorecovery`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class VelaAutorecovery(ServerProcess):
 
     def command(self) -> list[str]:
         return [
-            *(sys.executable, "-m", "broker", "autorecovery"),
+            *(sys.executable, "-m", "cli", "autorecovery"),
             *("--config", str(self.configuration_path)),
         ]
 

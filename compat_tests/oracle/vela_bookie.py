@@ -1,4 +1,4 @@
-"""A bookie of Vela from this tree: `python -m broker bookie`, on a bookkeeper.conf of its own."""
+"""A bookie of Vela from this tree: `python -m cli bookie`, on a bookkeeper.conf of its own."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class VelaBookie(ServerProcess):
         return [
             sys.executable,
             "-m",
-            "broker",
+            "cli",
             "bookie",
             "--config",
             str(self.configuration_path),

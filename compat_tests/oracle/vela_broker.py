@@ -1,4 +1,4 @@
-"""A broker of a cluster from this tree: `python -m broker broker`, on a broker.conf of its own."""
+"""A broker of a cluster from this tree: `python -m cli broker`, on a broker.conf of its own."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class VelaBroker(ServerProcess):
         return READY_LINE in self.log_of_start()
 
     def command(self) -> list[str]:
-        return [sys.executable, "-m", "broker", "broker", "--config", str(self.configuration_path)]
+        return [sys.executable, "-m", "cli", "broker", "--config", str(self.configuration_path)]
 
     def environment(self) -> dict[str, str]:
         return {}

@@ -54,7 +54,7 @@ class VelaCluster:
         """Make the metadata of the cluster `test`."""
         subprocess.run(
             [
-                *(sys.executable, "-m", "broker", "initialize-cluster-metadata"),
+                *(sys.executable, "-m", "cli", "initialize-cluster-metadata"),
                 *("--cluster", "test", "--metadata-store", f"zk:{self.hosts}"),
                 *("--configuration-metadata-store", f"zk:{self.hosts}"),
                 *("--web-service-url", "http://127.0.0.1:8080"),

@@ -45,7 +45,7 @@ class VelaMachine(ServerProcess):
 
     def command(self) -> list[str]:
         return [
-            *(sys.executable, "-m", "broker", "standalone"),
+            *(sys.executable, "-m", "cli", "standalone"),
             *("--data-dir", str(self.directory / "data")),
             *("--config", str(self.configuration_path)),
             *("--brokers", str(self._brokers), "--bookies", str(self._bookies)),

@@ -1,4 +1,4 @@
-"""Vela from this tree: `python -m broker standalone`, with the Python that runs the comparison."""
+"""Vela from this tree: `python -m cli standalone`, with the Python that runs the comparison."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class VelaServer(ServerProcess):
         return [
             sys.executable,
             "-m",
-            "broker",
+            "cli",
             "standalone",
             "--data-dir",
             str(self.directory / "data"),

@@ -49,7 +49,7 @@ class Task:
         self.name = name
 
 
-PUMP = Task("broker.subscription.pump.Pump._go_on")
+PUMP = Task("broker.topics.subscription.pump.Pump._go_on")
 
 
 def watchdog():
@@ -186,7 +186,7 @@ def test_names_are_bounded():
 @pytest.mark.parametrize(
     ("name", "short"),
     [
-        ("broker.subscription.pump.Pump._go_on", "Pump._go_on"),
+        ("broker.topics.subscription.pump.Pump._go_on", "Pump._go_on"),
         ("<bound method Outbox.run of <broker.net.outbox.Outbox object at 0x7f2e>>", "Outbox.run"),
         ("<cyfunction pump.<locals>.go_on at 0x7f2e>", "<locals>.go_on"),
         ("<TrioToken.run_sync_soon task>", "<TrioToken.run_sync_soon task>"),

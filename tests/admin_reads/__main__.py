@@ -208,7 +208,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     vela = (
-        f"{sys.executable} -m broker standalone --data-dir {{data_dir}} "
+        f"{sys.executable} -m cli standalone --data-dir {{data_dir}} "
         "--broker-port {broker_port} --web-port {web_port}"
     )
     keys = " ".join(f"PULSAR_PREFIX_{key}={value}" for key, value in KEYS.items())

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 from urllib.request import urlopen
 
-from broker.admin.routes import all_routes
+from broker.http.routes import all_routes
 from protocol import client as wire
 from protocol import pulsar_api_pb2 as pb
 from tests.bad_input.raw_connection import RawConnection
@@ -480,7 +480,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tree", type=Path, default=TREE)
     options = parser.parse_args(arguments)
     vela = (
-        f"{sys.executable} -m broker standalone --data-dir {{data_dir}} "
+        f"{sys.executable} -m cli standalone --data-dir {{data_dir}} "
         "--broker-port {broker_port} --web-port {web_port}"
     )
     with tempfile.TemporaryDirectory() as directory:

@@ -14,7 +14,7 @@ import ssl
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, final
 
-from broker.admin.missing import pulsar_endpoints
+from broker.http.missing import pulsar_endpoints
 from protocol import client as wire
 from protocol import commands as wire_commands
 from protocol import pulsar_api_pb2 as pb

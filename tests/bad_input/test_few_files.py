@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
-from broker.config import DEFAULT_CONFIG
+from broker.ground.config import DEFAULT_CONFIG
 from protocol import client as wire
 from protocol import pulsar_api_pb2 as pb
 from runtime.open_files import client_connections_within, http_connections_within

@@ -56,7 +56,7 @@ def test_a_flipped_bit_in_a_file_of_the_bookie_is_refused_or_isolated(killed, na
 
 def vela(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "broker", *arguments],
+        [sys.executable, "-m", "cli", *arguments],
         cwd=TREE,
         capture_output=True,
         text=True,

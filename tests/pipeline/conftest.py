@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 collect_ignore_glob = [] if find_spec("pyspark") else ["test_*.py"]
 
 COMMAND = (
-    f"{sys.executable} -m broker standalone --data-dir {{data_dir}} "
+    f"{sys.executable} -m cli standalone --data-dir {{data_dir}} "
     "--broker-port {broker_port} --web-port {web_port} --config "
 )
 CONFIG = """\

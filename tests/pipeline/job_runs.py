@@ -23,7 +23,7 @@ POLL_SECONDS = 0.01
 
 def archive_process(options: dict[str, str], directory: Path, *more: str) -> subprocess.Popen[str]:
     """`vela pipeline archive` of the topic to `directory`/out, in small micro-batches."""
-    command = [sys.executable, "-m", "broker", "pipeline", "archive"]
+    command = [sys.executable, "-m", "cli", "pipeline", "archive"]
     command += ["--service-url", options["service.url"], "--admin-url", options["admin.url"]]
     command += ["--topic", options["topic"], "--output", str(directory / "out"), *more]
     for name, value in SHORT_LIVED.items():

@@ -26,7 +26,7 @@ SECTIONS = ("Runs", "Time until a consumer was subscribed", "Where the time goes
 
 def record(server: ServerProcess, directory: Path, number: int) -> dict[str, Any]:
     report = directory / f"run-{number}.json"
-    command = [sys.executable, "-m", "broker", "perf", "fanout", "--service-url"]
+    command = [sys.executable, "-m", "cli", "perf", "fanout", "--service-url"]
     command += [server.service_url, "--http-url", f"http://127.0.0.1:{server.web_port}"]
     command += ["--consumers", str(CONSUMERS), "--messages", str(MESSAGES), "--rate", "40"]
     command += ["--json", str(report), "--samples", str(directory / f"run-{number}")]

@@ -13,26 +13,26 @@ from bookie.net.server import BookieServer, BookieServerConfig
 from bookie.process.cluster import StoredCookies, require_cluster
 from bookie.process.registration import Endpoint, Registration
 from bookie.testing.sim_disk import Power, SimDisk, SimIndexes
-from broker.broadcast.selection import BroadcastKind
-from broker.broadcast.window_memory import WindowMemory
-from broker.broker_address import BrokerAddress
 from broker.cluster.cluster import ClusterOwnership
 from broker.cluster.config import ClusterConfig
 from broker.cluster.load import Resources
 from broker.cluster.records import BundleLoad
-from broker.config import BrokerConfig
-from broker.handlers.table import BrokerCommands
+from broker.doors.pulsar.table import BrokerCommands
+from broker.ground.config import BrokerConfig
+from broker.ground.refusal import Refusal
+from broker.ground.turn import Turns
 from broker.managed_ledger.config import ManagedLedgerConfig
 from broker.managed_ledger.factory import ManagedLedgerFactory
 from broker.managed_ledger.orphans import OrphanCollector
-from broker.namespaces.namespaces import Namespaces
 from broker.net.listener import BrokerListener
-from broker.refusal import Refusal
-from broker.schemas.registry import SchemaRegistry
-from broker.service import BrokerService
-from broker.subscription.factory import SubscriptionKinds
-from broker.subscription.stock import STOCK
-from broker.turn import Turns
+from broker.peers.broker_address import BrokerAddress
+from broker.tenancy.namespaces.namespaces import Namespaces
+from broker.tenancy.schemas.registry import SchemaRegistry
+from broker.topics.broadcast.selection import BroadcastKind
+from broker.topics.broadcast.window_memory import WindowMemory
+from broker.topics.service import BrokerService
+from broker.topics.subscription.factory import SubscriptionKinds
+from broker.topics.subscription.stock import STOCK
 from ledgers.client import LedgerClient, LedgerClientConfig
 from ledgers.quarantine import QuarantineRules
 from ledgers.remote.bookie_pool import BookiePool

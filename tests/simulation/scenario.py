@@ -7,8 +7,8 @@ import traceback
 import trio
 
 from bookie.process.cluster import initialize_ledgers
-from broker.broker_address import BrokerAddress
-from broker.namespaces.namespaces import Namespaces
+from broker.peers.broker_address import BrokerAddress
+from broker.tenancy.namespaces.namespaces import Namespaces
 from protocol import pulsar_api_pb2 as pb
 from protocol.topic_name import TopicName
 from tests.simulation.checks import check_topic

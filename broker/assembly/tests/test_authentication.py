@@ -20,9 +20,9 @@ import structlog
 import trio
 from passlib.hash import apr_md5_crypt
 
-from broker.app import running_broker
+from broker.assembly.app import running_broker
 from broker.assembly.parts import StartError
-from broker.config import DEFAULT_CONFIG
+from broker.ground.config import DEFAULT_CONFIG
 from broker.net.tests.harness import Connection, T
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb

@@ -17,7 +17,7 @@ from broker.assembly.among_brokers import broker_client_of
 from broker.assembly.cluster_config import CLUSTER_KEYS, ClusterBrokerConfig, start_notices
 from broker.assembly.parts import StartError
 from broker.assembly.tests.test_dynamic_balancing import CONFIG, two_brokers
-from broker.follow.owner_connection import LinkLost, OwnerConnection
+from broker.peers.owner_connection import LinkLost, OwnerConnection
 from protocol import client as c
 from protocol.topic_name import TopicName
 from runtime.testing.conditions import eventually

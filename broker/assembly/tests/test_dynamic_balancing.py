@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import trio
 
-from broker.admin.dynamic_configuration import dynamic_keys, with_dynamic
 from broker.assembly.broker import assembled_broker
 from broker.assembly.cluster_config import ClusterBrokerConfig
 from broker.assembly.replicated import Replicated
-from broker.cluster_metadata import Initialization, NewCluster
-from broker.config import DEFAULT_CONFIG
+from broker.cluster.cluster_metadata import Initialization, NewCluster
+from broker.ground.config import DEFAULT_CONFIG
+from broker.http.clusters.dynamic_configuration import dynamic_keys, with_dynamic
 from metadata.memory_store import MemoryStore
 from protocol.topic_name import TopicName
 from runtime.testing.conditions import eventually

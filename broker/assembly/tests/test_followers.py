@@ -6,16 +6,13 @@ from dataclasses import replace
 import pytest
 from trio.testing import wait_all_tasks_blocked
 
-from broker.app import running_broker
+from broker.assembly.app import running_broker
 from broker.assembly.followers import DynamicConfiguration, PolicyChanges
 from broker.assembly.parts import StartError
-from broker.broker_address import BrokerAddress
-from broker.config import BrokerConfig
-from broker.namespaces.names import (
-    DYNAMIC_CONFIGURATION_PATH,
-    policies_path,
-)
-from broker.namespaces.namespaces import Namespaces
+from broker.ground.config import BrokerConfig
+from broker.peers.broker_address import BrokerAddress
+from broker.tenancy.namespaces.names import DYNAMIC_CONFIGURATION_PATH, policies_path
+from broker.tenancy.namespaces.namespaces import Namespaces
 from metadata.memory_store import MemoryStore
 from metadata.store import MetadataUnavailable
 from protocol.errors import MetadataError

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from broker.assembly.tests.test_dynamic_balancing import set_key, two_brokers
-from broker.policies.resource_groups import Budget, ResourceGroup
+from broker.tenancy.policies.resource_groups import Budget, ResourceGroup
 from protocol.topic_name import TopicName
 from runtime.testing.conditions import eventually
 from web.client import fetch

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from broker.assembly.process_load import ProcessLoad
 from broker.cluster.records import BundleLoad
-from broker.topic.publish_totals import PublishTotals
+from broker.topics.topic.publish_totals import PublishTotals
 from protocol.topic_name import TopicName
 
 NAME = TopicName.parse("persistent://public/default/t")

@@ -4,8 +4,8 @@ import pytest
 
 from broker.assembly.parts import StartError
 from broker.assembly.replicated import refuse_other_load_managers
-from broker.broker_address import BrokerAddress
 from broker.cluster.records import BROKERS_PATH, BrokerReport, encode
+from broker.peers.broker_address import BrokerAddress
 from metadata.memory_store import MemoryStore
 
 ADDRESS = BrokerAddress("pulsar://127.0.0.1:6650", "http://127.0.0.1:8080", {})

@@ -13,7 +13,7 @@ from broker.assembly.among_brokers import broker_client_of
 from broker.assembly.cluster_config import CLUSTER_KEYS, ClusterBrokerConfig
 from broker.assembly.parts import StartError
 from broker.assembly.tests.test_dynamic_balancing import two_brokers
-from broker.follow.owner_connection import LinkLost, OwnerConnection
+from broker.peers.owner_connection import LinkLost, OwnerConnection
 from protocol.topic_name import TopicName
 from security.testing.certificates import Authority
 from settings.reading import ConfigError, Setting, build_config

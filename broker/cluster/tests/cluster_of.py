@@ -4,12 +4,12 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from broker.broker_address import BrokerAddress
 from broker.cluster.cluster import ClusterOwnership
 from broker.cluster.config import ClusterConfig
 from broker.cluster.load import Resources
-from broker.config import BrokerConfig
-from broker.namespaces.namespaces import Namespaces
+from broker.ground.config import BrokerConfig
+from broker.peers.broker_address import BrokerAddress
+from broker.tenancy.namespaces.namespaces import Namespaces
 from metadata.memory_store import MemoryStore
 from protocol.topic_name import TopicName
 from runtime.clock import SystemClock

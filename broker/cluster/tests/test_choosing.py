@@ -5,7 +5,7 @@ import json
 import pytest
 
 from broker.cluster.tests.cluster_of import cluster_of, topic
-from broker.refusal import Refusal
+from broker.ground.refusal import Refusal
 from protocol.errors import TopicNotFound
 
 NAMESPACE = "public/default"

@@ -9,7 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 from broker.cluster.bundles import parse_bundle, topic_hash
 from broker.cluster.records import BundleLoad, Owner, encode
 from broker.cluster.tests.cluster_of import cluster_of, resolve, topic
-from broker.refusal import Refusal
+from broker.ground.refusal import Refusal
 from metadata.store import SessionState
 from protocol.errors import MetadataError, ServiceNotReady, TopicNotFound
 

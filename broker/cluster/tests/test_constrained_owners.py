@@ -11,7 +11,7 @@ from broker.cluster.heartbeat import heartbeat_broker, heartbeat_namespaces
 from broker.cluster.isolation import IsolationPolicy
 from broker.cluster.isolation_records import domains_path, policies_path
 from broker.cluster.tests.cluster_of import cluster_of, resolve, topic
-from broker.refusal import Refusal
+from broker.ground.refusal import Refusal
 from metadata.store import SessionState
 from protocol.errors import MetadataError, ServiceNotReady
 

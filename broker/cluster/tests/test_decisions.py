@@ -5,7 +5,6 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.broker_address import BrokerAddress
 from broker.cluster.bundles import Bundle
 from broker.cluster.config import SheddingRules, SplitRules
 from broker.cluster.decisions import (
@@ -18,6 +17,7 @@ from broker.cluster.decisions import (
 )
 from broker.cluster.load_history import Average, BundleHistory
 from broker.cluster.records import BrokerReport, BundleLoad, Traffic, Usage
+from broker.peers.broker_address import BrokerAddress
 
 LIMITS = PlacementLimits()
 MB = 1024 * 1024

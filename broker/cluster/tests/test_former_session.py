@@ -4,11 +4,11 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from broker.broker_address import BrokerAddress
 from broker.cluster.cluster import ClusterOwnership
 from broker.cluster.config import ClusterConfig
 from broker.cluster.records import Owner, encode
 from broker.cluster.tests.cluster_of import Broker, cluster_of, topic
+from broker.peers.broker_address import BrokerAddress
 from metadata.memory_store import MemoryStore
 from protocol.errors import ServiceNotReady
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.cluster.group_usage import USAGE_PATH, GroupUsage, parsed
-from broker.policies.budget_shares import Usage
+from broker.limits.budget_shares import Usage
 from metadata.memory_store import MemoryStore
 
 

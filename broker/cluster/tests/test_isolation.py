@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.broker_address import BrokerAddress
 from broker.cluster.anti_affinity import AntiAffinity
 from broker.cluster.bundles import Bundle
 from broker.cluster.decisions import Assignments, Constraints, PlacementLimits, choose_broker
@@ -21,6 +20,7 @@ from broker.cluster.isolation import (
     namespaces_to_unload,
 )
 from broker.cluster.records import BrokerReport, BundleLoad, Usage
+from broker.peers.broker_address import BrokerAddress
 
 LIMITS = PlacementLimits()
 

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from broker.broker_address import BrokerAddress
 from broker.cluster.namespace_bundles import NamespaceBundles
-from broker.config import BrokerConfig
-from broker.namespaces.names import local_policies_path
-from broker.namespaces.namespaces import Namespaces
+from broker.ground.config import BrokerConfig
+from broker.peers.broker_address import BrokerAddress
+from broker.tenancy.namespaces.names import local_policies_path
+from broker.tenancy.namespaces.namespaces import Namespaces
 from metadata.memory_store import MemoryStore
 from protocol.errors import MetadataError
 

@@ -5,12 +5,12 @@ import json
 import pytest
 import trio
 
-from broker.broker_address import BrokerAddress
 from broker.cluster import non_persistent_topics
 from broker.cluster.namespace_bundles import NamespaceBundles
 from broker.cluster.non_persistent_topics import ASKED_AT_ONCE, NonPersistentTopics
-from broker.config import BrokerConfig
-from broker.namespaces.namespaces import Namespaces
+from broker.ground.config import BrokerConfig
+from broker.peers.broker_address import BrokerAddress
+from broker.tenancy.namespaces.namespaces import Namespaces
 from metadata.memory_store import MemoryStore
 from protocol.errors import ServiceNotReady, TopicNotFound
 

@@ -8,7 +8,7 @@ from trio.testing import MockClock
 from broker.cluster.records import BundleLoad
 from broker.cluster.tests.cluster_of import cluster_of, topic
 from broker.cluster.tests.late_store import LateStore
-from broker.refusal import Refusal
+from broker.ground.refusal import Refusal
 from metadata.store import SessionState
 from protocol.errors import BrokerError
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.broker_address import BrokerAddress
 from broker.cluster.load_history import BundleHistory, broker_averages_record
 from broker.cluster.records import BrokerReport, BundleLoad, Leader, Owner, Traffic, Usage, encode
+from broker.peers.broker_address import BrokerAddress
 
 REAL_REPORT = """{"webServiceUrl":"http://127.0.0.1:29080","pulsarServiceUrl":"pulsar://127.0.0.1:29650",
 "persistentTopicsEnabled":true,"nonPersistentTopicsEnabled":true,

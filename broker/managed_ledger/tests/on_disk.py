@@ -14,7 +14,7 @@ import trio
 
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
-from broker.entry import Entry
+from broker.ground.entry import Entry
 from broker.managed_ledger.config import LedgerPolicies, ManagedLedgerConfig
 from broker.managed_ledger.factory import ManagedLedgerFactory
 from ledgers.client import LedgerClient, LedgerClientConfig

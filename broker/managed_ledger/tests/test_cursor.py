@@ -368,7 +368,7 @@ def test_names_are_encoded_as_java_does():
 
 
 async def test_find_by_publish_time(autojump_clock):
-    from broker.entry import Entry
+    from broker.ground.entry import Entry
     from protocol import pulsar_api_pb2 as pb
 
     def entry(publish_time_ms):

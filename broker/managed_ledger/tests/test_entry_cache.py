@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 import trio
 
-from broker.config_file import load_config
-from broker.entry import Entry
+from broker.configuration.config_file import load_config
+from broker.ground.entry import Entry
 from broker.managed_ledger.config import ManagedLedgerConfig
 from broker.managed_ledger.entry_cache import EVICTED_PER_SLICE, EntryCache, TopicCache
 from broker.managed_ledger.tests.world import World, append_and_wait, open_ledger

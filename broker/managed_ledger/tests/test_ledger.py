@@ -3,7 +3,8 @@ import trio
 from structlog.testing import capture_logs
 
 from bookie.api import Status
-from broker.entry import Entry
+from broker.ground.entry import Entry
+from broker.ground.slices import STEPS_PER_SLICE
 from broker.managed_ledger.open_appends import AppendState
 from broker.managed_ledger.tests.world import (
     NAME,
@@ -14,7 +15,6 @@ from broker.managed_ledger.tests.world import (
     read_all,
     settle,
 )
-from broker.slices import STEPS_PER_SLICE
 from protocol.errors import BrokerError, ServerError
 from protocol.position import EARLIEST, LATEST
 

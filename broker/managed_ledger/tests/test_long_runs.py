@@ -2,7 +2,7 @@
 
 import trio
 
-from broker.entry import entries_read
+from broker.ground.entry import entries_read
 from broker.managed_ledger import backlog_reader
 from broker.managed_ledger.tests.world import World, append_run, open_ledger
 from protocol.position import LATEST

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import trio
 
-from broker.entry import Entry
+from broker.ground.entry import Entry
 from broker.managed_ledger.config import ManagedLedgerConfig
 from broker.managed_ledger.tests.on_disk import NAME, directories, factory_on
 from broker.managed_ledger.tests.world import append, open_ledger, read_all

@@ -7,7 +7,7 @@ import trio
 from structlog.testing import capture_logs
 
 from bookie.api import Status
-from broker.entry import Entry
+from broker.ground.entry import Entry
 from broker.managed_ledger.orphans import LEASE_PATH, OrphanCollector
 from broker.managed_ledger.owner_of_ledger import (
     broadcast_custom_metadata,

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from broker.entry import Entry
+from broker.ground.entry import Entry
 from broker.managed_ledger.config import ManagedLedgerConfig
 from broker.managed_ledger.factory import ManagedLedgerFactory
 from ledgers.client import LedgerClient, LedgerClientConfig

@@ -13,26 +13,26 @@ from bookie.config import BookieConfig
 from bookie.index_memory import MemoryIndex
 from bookie.memory_disk import MemoryDisk
 from broker.assembly.change_events import start_policy_log
-from broker.authorization.authorizer import Authorizer, rules_from
-from broker.authorization.enforcement import Enforcement
-from broker.authorization.tenant_admins import TenantAdmins
-from broker.broadcast.selection import BroadcastKind
-from broker.broadcast.window_memory import WindowMemory
-from broker.broker_address import BrokerAddress
-from broker.config import BrokerConfig
-from broker.handlers.authenticating import Authenticating
-from broker.handlers.table import BrokerCommands
+from broker.doors.pulsar.authenticating import Authenticating
+from broker.doors.pulsar.table import BrokerCommands
+from broker.ground.config import BrokerConfig
+from broker.ground.turn import Turns
+from broker.limits.output_budget import OutputBudget
 from broker.managed_ledger.config import ManagedLedgerConfig
 from broker.managed_ledger.factory import ManagedLedgerFactory
-from broker.namespaces.namespaces import Namespaces
 from broker.net.listener import BrokerListener
-from broker.net.output_budget import OutputBudget
-from broker.ownership import SoleBroker
-from broker.schemas.registry import SchemaRegistry
-from broker.service import BrokerService
-from broker.subscription.factory import SubscriptionKinds
-from broker.subscription.stock import STOCK
-from broker.turn import Turns
+from broker.peers.broker_address import BrokerAddress
+from broker.peers.ownership import SoleBroker
+from broker.tenancy.authorization.authorizer import Authorizer, rules_from
+from broker.tenancy.authorization.tenant_admins import TenantAdmins
+from broker.tenancy.namespaces.namespaces import Namespaces
+from broker.tenancy.schemas.registry import SchemaRegistry
+from broker.topics.broadcast.selection import BroadcastKind
+from broker.topics.broadcast.window_memory import WindowMemory
+from broker.topics.enforcement import Enforcement
+from broker.topics.service import BrokerService
+from broker.topics.subscription.factory import SubscriptionKinds
+from broker.topics.subscription.stock import STOCK
 from ledgers.client import LedgerClient, LedgerClientConfig
 from metadata.memory_store import MemoryStore
 from protocol import client as c

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import trio
 
+from broker.ground.slices import STEPS_PER_SLICE
+from broker.ground.turn import Turns
+from broker.limits.connection_limits import NetLimits
 from broker.net.connections import DEADLINE_CHECK_SECONDS_MAX, Connections
-from broker.net.limits import NetLimits
-from broker.slices import STEPS_PER_SLICE
-from broker.turn import Turns
 from runtime.clock import SystemClock
 
 

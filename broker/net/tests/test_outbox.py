@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from broker.net.limits import NetLimits
+from broker.ground.turn import Turns
+from broker.limits.connection_limits import NetLimits
+from broker.limits.output_budget import OutputBudget
 from broker.net.outbox import (
     BUFFERS_PER_CALL_MAX,
     SEND_BYTES_MAX,
     YIELDING_SEND_BYTES_MAX,
     Outbox,
 )
-from broker.net.output_budget import OutputBudget
-from broker.turn import Turns
 from runtime.clock import SystemClock
 from runtime.rounds import heavy_rounds
 

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import memory_stream_pair
 
-from broker.net.limits import NetLimits
+from broker.ground.turn import Turns
+from broker.limits.connection_limits import NetLimits
+from broker.limits.output_budget import HIGH_WATER_BYTES_MIN, OutputBudget
 from broker.net.outbox import Outbox
-from broker.net.output_budget import HIGH_WATER_BYTES_MIN, OutputBudget
 from broker.net.tests.harness import Connection, T, running
 from broker.net.tests.test_outbox import FakeTransport
-from broker.turn import Turns
 from protocol import client as c
 from runtime.clock import SystemClock
 

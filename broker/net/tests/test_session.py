@@ -13,7 +13,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, memory_stream_pair
 
-from broker.handlers.pending import PendingConsumer
+from broker.doors.pulsar.pending import PendingConsumer
 from broker.net.session import TURN_OUTPUT_BYTES
 from broker.net.tests.harness import Connection, T, running
 from protocol import client as c

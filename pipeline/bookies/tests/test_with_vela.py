@@ -7,8 +7,8 @@ import urllib.request
 import pytest
 import trio
 
-from broker.app import running_broker
-from broker.config import DEFAULT_CONFIG
+from broker.assembly.app import running_broker
+from broker.ground.config import DEFAULT_CONFIG
 from pipeline.bookies.errors import LedgerMissing
 from pipeline.bookies.layouts import ledger_layouts
 from pipeline.bookies.reader import BookieReader, ReaderConfig

@@ -1,0 +1,1 @@
+"""From files, variables and options to the configuration of a broker."""

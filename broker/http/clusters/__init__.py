@@ -1,0 +1,1 @@
+"""Routes for clusters, brokers, bookies and bundles."""

@@ -1,0 +1,1 @@
+"""Routes for topics and subscriptions."""

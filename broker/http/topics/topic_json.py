@@ -1,0 +1,466 @@
+"""Statistics of a topic in Pulsar's JSON shapes: TopicStats, PartitionedTopicStats,
+PersistentTopicInternalStats, ManagedLedgerInfo.
+
+Everything is computed from live state on request, and row by row, so that a topic with very many
+subscriptions is answered in slices (see `streaming`). Fields of features that do not exist here
+(replication, transactions, offloading, compaction) are present with the value for "none", because
+typed clients expect them. Subscriptions and consumers come from
+`broker.topics.subscription.statistics`, with one field of Vela's own, `whyNotDispatching`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+
+from broker.http.streaming import encoded, json_array, json_fields, json_map
+from broker.http.topics.stats_sums import ADDED_UP, ADDED_UP_OF_SUBSCRIPTIONS, with_oldest
+from broker.topics.subscription.statistics import iso_time, range_text
+from broker.topics.topic.persistent import INTERNAL_CURSORS, PersistentTopic
+from broker.topics.topic.producer_request import ACCESS_MODE_NAMES
+from protocol.position import position_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from broker.managed_ledger.ledger import ManagedLedger
+    from broker.managed_ledger.ledger_table import LedgerRow
+    from broker.managed_ledger.statistics import (
+        CursorStatistics,
+        ManagedLedgerStatistics,
+    )
+    from broker.topics.subscription.api import Subscription
+    from broker.topics.subscription.statistics import ConsumerStatistics, SubscriptionStatistics
+    from broker.topics.topic.producer import Producer
+    from broker.topics.topic.topic import Topic
+    from protocol.position import Position
+
+Json = dict[str, Any]
+
+_NO_COMPACTION: Final[Json] = {
+    "lastCompactionRemovedEventCount": 0,
+    "lastCompactionSucceedTimestamp": 0,
+    "lastCompactionFailedTimestamp": 0,
+    "lastCompactionDurationTimeInMills": 0,
+}
+_NO_LEDGER: Final[Json] = {
+    "ledgerId": -1,
+    "entries": -1,
+    "size": -1,
+    "offloaded": False,
+    "underReplicated": False,
+}
+CONSUMERS_IN_ROW_MAX: Final = 4
+RANGES_IN_ROW_MAX: Final = 64
+"""Those of a sticky Key_Shared consumer may be thousands: more of them are rows as well."""
+_STATES: Final = {"Open": "LedgerOpened", "Rolling": "ClosingLedger"}
+"""Pulsar's names of states that differ from Vela's."""
+_SUMS_OF_TOPIC: Final = (
+    "msgRateOut",
+    "msgThroughputOut",
+    "bytesOutCounter",
+    "msgOutCounter",
+    "nonContiguousDeletedMessagesRanges",
+    "delayedMessageIndexSizeInBytes",
+)
+"""Fields of subscriptions that are summed for their topic."""
+
+
+class SubscriptionRow(NamedTuple):
+    """SubscriptionStats: `fields` without `consumers`, whose rows may be very many."""
+
+    name: str
+    subscription: Subscription
+    statistics: SubscriptionStatistics
+    fields: Json
+    consumers: Sequence[ConsumerStatistics]
+
+    def pieces(self) -> Iterator[str]:
+        """It as JSON. Its consumers are rows as well, unless they are few."""
+        return row_pieces(self.fields, self.consumers)
+
+
+@final
+class TopicStats:
+    """TopicStats of one topic or partition, one row at a time: `subscriptions` to its end, then
+    `fields`, which sums the rows that were made. `pieces` is the whole as JSON."""
+
+    def __init__(
+        self, topic: Topic, broker_id: str, *, publishers: bool = True, consumers: bool = True
+    ) -> None:
+        self._topic = topic
+        self._broker_id = broker_id
+        self._with_publishers = publishers
+        self._with_consumers = consumers
+        self._ledger = topic.ledger_statistics()
+        self._sizes = LedgerSizes(self._ledger.ledgers) if self._ledger is not None else None
+        self._sums: Json = dict.fromkeys(_SUMS_OF_TOPIC, 0)
+        self._sums |= {"msgRateOut": 0.0, "msgThroughputOut": 0.0}
+        self._backlog_size = 0
+
+    def publishers(self) -> Iterator[Json]:
+        """Each producer."""
+        if self._with_publishers:
+            yield from map(_publisher, list(self._topic.access.producers.values()))
+
+    def subscriptions(self) -> Iterator[SubscriptionRow | None]:
+        """Each subscription that exists when its turn comes. It is counted in `fields`. None is a
+        step of work for one that has many consumers."""
+        sums = self._sums
+        for name, subscription in list(self._topic.subscriptions.items()):
+            statistics = yield from subscription.statistics_in_steps()
+            mark_delete = subscription.mark_delete_position()
+            sizes = self._sizes
+            size = sizes.behind(mark_delete) if sizes is not None and mark_delete else 0
+            fields = _without_none(statistics.as_json(consumers=False, backlog_size=size))
+            del fields["consumers"]
+            for field in _SUMS_OF_TOPIC:
+                sums[field] += fields[field]
+            self._backlog_size = max(self._backlog_size, size)
+            consumers = statistics.consumers if self._with_consumers else ()
+            yield SubscriptionRow(name, subscription, statistics, fields, consumers)
+
+    def fields(self) -> Json:
+        """All other fields."""
+        topic, sums, ledger = self._topic, self._sums, self._ledger
+        published = topic.published
+        rate, throughput = published.messages_per_second, published.bytes_per_second
+        quotas = topic.policies.effective.backlog_quotas
+        fields: Json = {
+            "msgRateIn": rate,
+            "msgThroughputIn": throughput,
+            "msgRateOut": sums["msgRateOut"],
+            "msgThroughputOut": sums["msgThroughputOut"],
+            "bytesInCounter": published.size_bytes(),
+            "msgInCounter": published.messages(),
+            "systemTopicBytesInCounter": 0,
+            "bytesOutCounter": topic.bytes_out_before + sums["bytesOutCounter"],
+            "msgOutCounter": topic.messages_out_before + sums["msgOutCounter"],
+            "bytesOutInternalCounter": 0,
+            "averageMsgSize": throughput / rate if rate else 0.0,
+            "msgChunkPublished": False,
+            "storageSize": ledger.size_bytes if ledger is not None else 0,
+            "backlogSize": self._backlog_size,
+            "backlogQuotaLimitSize": quotas.size.limit_bytes,
+            "backlogQuotaLimitTime": quotas.age.limit_seconds,
+            "oldestBacklogMessageAgeSeconds": -1,
+            "publishRateLimitedTimes": topic.publish_limits.times_held,
+            "earliestMsgPublishTimeInBacklogs": 0,
+            "offloadedStorageSize": 0,
+            "lastOffloadLedgerId": 0,
+            "lastOffloadSuccessTimeStamp": 0,
+            "lastOffloadFailureTimeStamp": 0,
+            "ongoingTxnCount": 0,
+            "abortedTxnCount": 0,
+            "committedTxnCount": 0,
+            "waitingPublishers": len(topic.access.waiting),
+            "replication": {},
+            "deduplicationStatus": _deduplication(topic),
+            "nonContiguousDeletedMessagesRanges": sums["nonContiguousDeletedMessagesRanges"],
+            "nonContiguousDeletedMessagesRangesSerializedSize": 0,
+            "delayedMessageIndexSizeInBytes": sums["delayedMessageIndexSizeInBytes"],
+            "compaction": _NO_COMPACTION,
+            "ownerBroker": self._broker_id,
+            "topicCreationTimeStamp": topic.created_ms,
+            "lastPublishTimeStamp": topic.published_last_ms,
+        }
+        oldest = topic.oldest_in_backlog
+        if oldest is not None:
+            age_ms = topic.services.clock.wall_ms() - oldest.time_ms
+            fields["oldestBacklogMessageAgeSeconds"] = age_ms // 1000
+            fields["oldestBacklogMessageSubscriptionName"] = oldest.subscription_name
+        if topic.access.epoch is not None:
+            fields["topicEpoch"] = topic.access.epoch
+        return fields
+
+    def pieces(self) -> Iterator[str]:
+        """TopicStats as JSON."""
+        yield '{"publishers":'
+        yield from json_array(self.publishers())
+        yield ',"subscriptions":'
+        yield from json_map(row and (row.name, row.pieces()) for row in self.subscriptions())
+        yield "," + json_fields(self.fields()) + "}"
+
+
+@final
+class PartitionedStats:
+    """PartitionedTopicStats: the sum over the partitions and, with `per_part`, each of them."""
+
+    def __init__(
+        self, parts: Sequence[tuple[str, TopicStats]], metadata: Json, per_part: bool
+    ) -> None:
+        self._parts = parts
+        self._metadata = metadata
+        self._per_part = per_part
+        self._subscriptions: dict[str, tuple[Json, list[ConsumerStatistics]]] = {}
+        self._fields: list[Json] = []
+
+    def pieces(self) -> Iterator[str]:
+        """PartitionedTopicStats as JSON. The sums come last, after all rows have been made."""
+        yield '{"publishers":'
+        yield from json_array(row for _, part in self._parts for row in part.publishers())
+        yield ',"partitions":'
+        parts = ((name, self._part(part)) for name, part in self._parts)
+        if self._per_part:
+            yield from json_map(parts)
+        else:
+            yield "{}"
+            for _, pieces in parts:
+                yield from ("" for _ in pieces)  # steps of work without text
+        yield ',"subscriptions":'
+        yield from json_map(
+            (name, row_pieces(fields, consumers))
+            for name, (fields, consumers) in self._subscriptions.items()
+        )
+        yield "," + json_fields(self._sums()) + "}"
+
+    def _part(self, part: TopicStats) -> Iterator[str]:
+        yield '{"publishers":'
+        yield from json_array(part.publishers() if self._per_part else ())
+        yield ',"subscriptions":'
+        yield from json_map(self._counted(part))
+        fields = part.fields()
+        self._fields.append(fields)
+        yield "," + json_fields(fields) + "}"
+
+    def _counted(self, part: TopicStats) -> Iterator[tuple[str, Iterator[str]] | None]:
+        for row in part.subscriptions():
+            if row is None:
+                yield None
+                continue
+            known = self._subscriptions.get(row.name)
+            if known is None:
+                self._subscriptions[row.name] = (dict(row.fields), list(row.consumers))
+            else:
+                fields, consumers = known
+                for field in ADDED_UP_OF_SUBSCRIPTIONS:
+                    fields[field] += row.fields[field]
+                consumers += row.consumers
+            yield row.name, row.pieces() if self._per_part else iter(("",))
+
+    def _sums(self) -> Json:
+        first = self._fields[0] if self._fields else {}
+        kept = {key: first[key] for key in first if key not in ("ownerBroker", "topicEpoch")}
+        total = {name: sum(fields[name] for fields in self._fields) for name in ADDED_UP}
+        rate = total["msgRateIn"]
+        average = total["msgThroughputIn"] / rate if rate else 0.0
+        whole = with_oldest({**kept, **total}, self._fields)
+        return {**whole, "averageMsgSize": average, "metadata": self._metadata}
+
+
+def row_pieces(fields: Json, consumers: Sequence[ConsumerStatistics]) -> Iterator[str]:
+    """A subscription as JSON. Its consumers are rows as well, unless they are few."""
+    if len(consumers) <= CONSUMERS_IN_ROW_MAX and not any(map(_has_many_ranges, consumers)):
+        yield encoded({**fields, "consumers": [consumer_json(each) for each in consumers]})
+        return
+    yield "{" + json_fields(fields)
+    before = ',"consumers":['
+    for each in consumers:
+        for piece in _consumer_pieces(each):
+            yield before + piece
+            before = ""
+        before = ","
+    yield "]}"
+
+
+def consumer_json(consumer: ConsumerStatistics) -> Json:
+    """ConsumerStats, without its key ranges if they are more than a row bears. Pulsar omits fields
+    without a value, and writes addresses with a slash before them."""
+    if _has_many_ranges(consumer):
+        consumer = replace(consumer, key_hash_ranges=None)
+    row = _without_none(consumer.as_json())
+    row["address"] = f"/{row['address'].lstrip('/')}"
+    return row
+
+
+def _has_many_ranges(consumer: ConsumerStatistics) -> bool:
+    ranges = consumer.key_hash_ranges
+    return ranges is not None and len(ranges) > RANGES_IN_ROW_MAX
+
+
+def _consumer_pieces(consumer: ConsumerStatistics) -> Iterator[str]:
+    if not _has_many_ranges(consumer):
+        yield encoded(consumer_json(consumer))
+        return
+    yield "{" + json_fields(consumer_json(consumer))
+    ranges = consumer.key_hash_ranges or ()
+    for field, shown in (("keyHashRanges", range_text), ("keyHashRangeArrays", list)):
+        before = f',"{field}":['
+        for start in range(0, len(ranges), RANGES_IN_ROW_MAX):
+            portion = ranges[start : start + RANGES_IN_ROW_MAX]
+            yield before + encoded([shown(each) for each in portion])[1:-1]
+            before = ","
+        yield "]"
+    yield "}"
+
+
+def internal_stats(
+    topic: PersistentTopic, ledger_metadata: dict[int, str], schema_ledgers: Sequence[Json] = ()
+) -> Iterator[str]:
+    """PersistentTopicInternalStats as JSON. As in Pulsar, the newest ledger's own row has 0
+    entries: its numbers are `currentLedgerEntries` and `currentLedgerSize`."""
+    statistics = topic.ledger.statistics()
+    yield '{"ledgers":'
+    yield from json_array(_ledger_rows(statistics, ledger_metadata))
+    yield ',"cursors":'
+    waiting = 0
+    comma = "{"
+    for each in topic.ledger.cursor_statistics():
+        waiting += not each.backlog_entries
+        yield f"{comma}{encoded(each.name)}:{encoded(_cursor(topic, each))}"
+        comma = ","
+    fields: Json = {
+        "entriesAddedCounter": statistics.entries_added,
+        "numberOfEntries": statistics.entries,
+        "totalSize": statistics.size_bytes,
+        "currentLedgerEntries": statistics.current_ledger_entries,
+        "currentLedgerSize": statistics.current_ledger_size_bytes,
+        "lastLedgerCreatedTimestamp": iso_time(statistics.last_ledger_created_ms),
+        "waitingCursorsCount": waiting,
+        "pendingAddEntriesCount": statistics.pending_appends,
+        "lastConfirmedEntry": position_text(statistics.last_confirmed),
+        "state": _STATES.get(statistics.state, statistics.state),
+        "schemaLedgers": list(schema_ledgers),
+        "compactedLedger": _NO_LEDGER,
+        "properties": dict(statistics.properties),
+    }
+    yield ("{}," if comma == "{" else "},") + json_fields(fields) + "}"
+
+
+def _ledger_rows(
+    statistics: ManagedLedgerStatistics, ledger_metadata: dict[int, str]
+) -> Iterator[Json]:
+    terminated = statistics.terminated_position is not None
+    for row in statistics.ledgers:
+        newest = row is statistics.ledgers[-1] and not terminated
+        info: Json = {
+            "ledgerId": row.ledger_id,
+            "entries": 0 if newest else row.entries,
+            "size": 0 if newest else row.size_bytes,
+            "offloaded": row.is_offloaded,
+            "underReplicated": False,
+        }
+        if row.ledger_id in ledger_metadata:
+            info["metadata"] = ledger_metadata[row.ledger_id]
+        yield info
+
+
+def managed_ledger_info(ledger: ManagedLedger, version: int, now_ms: int) -> Iterator[str]:
+    """ManagedLedgerInfo (`internal-info`) as JSON. The open ledger has no counts."""
+    statistics = ledger.statistics()
+    fields: Json = {"version": version}
+    if statistics.terminated_position is not None:
+        fields["terminatedPosition"] = _position(statistics.terminated_position)
+    if statistics.properties:
+        fields["properties"] = dict(statistics.properties)
+    yield "{" + json_fields(fields) + ',"ledgers":'
+    yield from json_array(_info_rows(statistics, now_ms))
+    yield ',"cursors":'
+    yield from json_map(
+        (each.name, iter((encoded(_cursor_info(each)),)))
+        for each in ledger.cursor_statistics()
+        if each.durable
+    )
+    yield "}"
+
+
+def _info_rows(statistics: ManagedLedgerStatistics, now_ms: int) -> Iterator[Json]:
+    for row in statistics.ledgers:
+        info: Json = {"ledgerId": row.ledger_id}
+        if row is statistics.ledgers[-1] and statistics.terminated_position is None:
+            info["timestamp"] = now_ms
+        else:
+            info |= {"entries": row.entries, "size": row.size_bytes}
+            info["timestamp"] = row.timestamp_ms
+        info["isOffloaded"] = row.is_offloaded
+        yield info
+
+
+def _cursor_info(cursor: CursorStatistics) -> Json:
+    return {
+        "cursorsLedgerId": cursor.cursor_ledger_id,
+        "markDelete": _position(cursor.mark_delete),
+    }
+
+
+@final
+class LedgerSizes:
+    """Bytes after positions of one topic, by binary search."""
+
+    def __init__(self, rows: Sequence[LedgerRow]) -> None:
+        self._rows = rows
+        self._ids = [row.ledger_id for row in self._rows]
+        sizes = [0, *accumulate(row.size_bytes for row in reversed(self._rows))]
+        self._after = sizes[::-1]
+        """By index: bytes of the ledger and all later ones."""
+
+    def behind(self, position: Position) -> int:
+        """Bytes after a position. Inside a ledger entries count with their mean size."""
+        ledger_id, entry_id = position
+        index = bisect_left(self._ids, ledger_id)
+        if index == len(self._ids) or self._ids[index] != ledger_id:
+            return self._after[index]
+        row = self._rows[index]
+        left = max(0, row.entries - entry_id - 1)
+        inside = row.size_bytes * left // row.entries if row.entries else 0
+        return self._after[index + 1] + inside
+
+
+def _cursor(topic: PersistentTopic, cursor: CursorStatistics) -> Json:
+    subscription = topic.subscriptions.get(cursor.name)
+    waiting = not cursor.backlog_entries
+    return {
+        "markDeletePosition": position_text(cursor.mark_delete),
+        "readPosition": position_text(cursor.read_from),
+        "waitingReadOp": waiting,
+        "pendingReadOps": 0,
+        "messagesConsumedCounter": 0,
+        "cursorLedger": cursor.cursor_ledger_id,
+        "cursorLedgerLastEntry": cursor.cursor_ledger_last_entry_id,
+        "individuallyDeletedMessages": cursor.acked_ranges_text,
+        "lastLedgerSwitchTimestamp": None,
+        "state": "Open" if cursor.durable else "NoLedger",
+        "active": subscription is not None and bool(subscription.consumers),
+        "numberOfEntriesSinceFirstNotAckedMessage": cursor.backlog_entries
+        + cursor.individually_acked_count
+        + 1,
+        "totalNonContiguousDeletedMessagesRange": cursor.acked_ranges_text.count("("),
+        "subscriptionHavePendingRead": waiting and subscription is not None,
+        "subscriptionHavePendingReplayRead": False,
+        "properties": dict(cursor.position_properties),
+        "internal": cursor.name in INTERNAL_CURSORS,
+    }
+
+
+def _publisher(producer: Producer) -> Json:
+    rate = producer.rate_messages_in
+    return {
+        "accessMode": ACCESS_MODE_NAMES[producer.request.access_mode],
+        "msgRateIn": rate,
+        "msgThroughputIn": producer.rate_bytes_in,
+        "averageMsgSize": producer.rate_bytes_in / rate if rate else 0.0,
+        "chunkedMessageRate": 0.0,
+        "producerId": producer.producer_id,
+        "supportsPartialProducer": (
+            "supports_partial_producer" in producer.session.handshake.client_features
+        ),
+        "producerName": producer.name,
+        "address": producer.session.remote_address,
+        "connectedSince": iso_time(producer.connected_since_ms),
+        "clientVersion": producer.session.client_version,
+        "metadata": dict(producer.request.metadata),
+    }
+
+
+def _deduplication(topic: Topic) -> str:
+    return "Enabled" if topic.deduplicates else "Disabled"
+
+
+def _without_none(fields: Json) -> Json:
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _position(position: Position) -> Json:
+    return {"ledgerId": position[0], "entryId": position[1]}

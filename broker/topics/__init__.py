@@ -1,0 +1,1 @@
+"""Topics, their subscriptions, and the service that holds those of this broker."""

@@ -1,0 +1,258 @@
+"""Opens managed ledgers for topics: those of shadows follow their sources, all others are ordinary.
+
+A broker has this in the place of its `ManagedLedgerFactory`, which it uses. Which kind a topic is
+follows from its record. The record of a shadow may list the ledgers of its source (Pulsar's brokers
+write it so). To open it as an ordinary topic would fence the source, and to delete it so would
+delete the messages of the source: here neither happens.
+
+A broker by itself serves no shadows, but its data directory may be that of a cluster on one
+machine, and hold some. It refuses to open them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import structlog
+import trio
+
+from broker.ground.operations import Operations
+from broker.managed_ledger.context import LedgerContext
+from broker.managed_ledger.cursor_record import INLINE, attached_ledger, decode_cursor_record
+from broker.managed_ledger.ledger_record import (
+    LedgerRecord,
+    decode_ledger_record,
+    encode_ledger_record,
+)
+from broker.managed_ledger.owner_of_ledger import managed_ledger_of
+from broker.managed_ledger.paths import ledger_info_path
+from broker.managed_ledger.tenure import Tenure
+from broker.topics.follow.followed_ledger import FollowedLedger
+from broker.topics.follow.shadow import source_of
+from ledgers.errors import LedgerError, LedgerNotFound
+from metadata.store import MUST_NOT_EXIST, NodeNotFound, VersionConflict
+from protocol.errors import BrokerError, NotAllowed, ServiceNotReady, TopicNotFound
+from protocol.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from broker.managed_ledger.config import LedgerPolicies, ManagedLedgerConfig
+    from broker.managed_ledger.factory import ManagedLedgerFactory
+    from broker.managed_ledger.ledger import ManagedLedger
+    from broker.peers.owner_search import OwnerSearch
+    from broker.topics.follow.records_read import RecordsRead
+    from ledgers.client import LedgerClient
+    from metadata.store import MetadataStore
+    from runtime.clock import Clock
+
+log = structlog.get_logger()
+
+
+@final
+class FollowingFactory:
+    """See the module docstring. `await nursery.start(following.run)` before opening anything."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        client: LedgerClient,
+        config: ManagedLedgerConfig,
+        clock: Clock,
+        ordinary: ManagedLedgerFactory,
+        records: RecordsRead,
+        no_shadows: str = "",
+    ) -> None:
+        """`records`: the store that `ordinary` uses. `no_shadows`: why this broker serves none, and
+        what to do about it; empty: it serves them."""
+        self._store = store
+        self._client = client
+        self._config = config
+        self._ordinary = ordinary
+        self._records = records
+        self._no_shadows = no_shadows
+        self._nursery: trio.Nursery | None = None
+        self._search: OwnerSearch | None = None
+        self._unload: Callable[[TopicName], Awaitable[None]] | None = None
+        self._operations = Operations(self._running_in)
+        self._context = LedgerContext(
+            store, client, config, clock, ordinary.cache, self._spawn, Tenure(store)
+        )
+        self.followed: dict[str, FollowedLedger] = {}
+        """Open shadows by the names of their managed ledgers."""
+        self.cache = ordinary.cache
+
+    @property
+    def open_count(self) -> int:
+        """See `ManagedLedgerFactory.open_count`."""
+        return self._ordinary.open_count + len(self.followed)
+
+    def begin(self, search: OwnerSearch, unload: Callable[[TopicName], Awaitable[None]]) -> None:
+        """The owners of topics can be asked for from now on. `unload` closes a topic that cannot be
+        served any more."""
+        self._search = search
+        self._unload = unload
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            await trio.sleep_forever()
+
+    def _running_in(self) -> trio.Nursery:
+        assert self._nursery is not None, "the factory's run has not been started"
+        return self._nursery
+
+    def _spawn(self, task: Callable[..., Awaitable[None]], *arguments: object) -> None:
+        self._running_in().start_soon(task, *arguments)
+
+    # --- opening ------------------------------------------------------------------------
+
+    async def open(
+        self, name: str, policies: LedgerPolicies | None = None
+    ) -> ManagedLedger | FollowedLedger:
+        """See `ManagedLedgerFactory.open`. Raises also: NotAllowed, TopicNotFound: a shadow has no
+        source that can be followed."""
+        known = self.followed.get(name)
+        if known is not None and not known.fenced:
+            return known
+        path = ledger_info_path(name)
+        stored = await self._store.get(path)
+        if stored is not None:
+            record = decode_ledger_record(stored[0], path)
+            source = source_of(record.properties)
+            if source is not None:
+                if self._no_shadows:
+                    shadow = TopicName.from_managed_ledger_name(name)
+                    raise NotAllowed(
+                        f"{shadow.full} is a shadow of {source.full}: {self._no_shadows}"
+                    )
+                given = policies or self._config.policies
+                return await self._operations.run(
+                    name, lambda: self._follow(name, source, record, stored[1], given)
+                )
+        with self._records.handing_on(path, stored):
+            return await self._ordinary.open(name, policies)
+
+    async def create(self, shadow: TopicName, properties: Mapping[str, str]) -> None:
+        """Make a topic that is a shadow from the beginning.
+
+        Raises: TopicNotFound, NotAllowed: of the source that the properties name. ServiceNotReady:
+            somebody else makes a topic of this name.
+        """
+        source = source_of(properties)
+        if source is None or not shadow.persistent:
+            raise NotAllowed(f"{shadow.full} cannot be a shadow topic")
+        source_path = ledger_info_path(source.managed_ledger_name)
+        stored = await self._store.get(source_path)
+        if stored is None:
+            raise TopicNotFound(f"{source.full}, the source of a shadow, does not exist")
+        if source_of(decode_ledger_record(stored[0], source_path).properties) is not None:
+            raise NotAllowed(f"{source.full} is a shadow itself, and has none")
+        record = encode_ledger_record(LedgerRecord((), None, dict(properties)))
+        try:
+            path = ledger_info_path(shadow.managed_ledger_name)
+            await self._store.put(path, record, MUST_NOT_EXIST)
+        except VersionConflict:
+            raise ServiceNotReady(f"{shadow.full} is being created: try again") from None
+
+    async def _follow(
+        self,
+        name: str,
+        source: TopicName,
+        record: LedgerRecord,
+        version: int,
+        policies: LedgerPolicies,
+    ) -> FollowedLedger:
+        known = self.followed.get(name)
+        if known is not None and not known.fenced:
+            return known
+        if self._search is None:
+            raise ServiceNotReady("this broker is starting: try again")
+        if known is not None:
+            await known.close()
+        shadow = TopicName.from_managed_ledger_name(name)
+        ledger = FollowedLedger(
+            self._context, shadow, source, record, version, policies, self._search, self._failed
+        )
+        await self._running_in().start(ledger.run)
+        try:
+            await ledger.open()
+        except BaseException:
+            ledger.abandon()
+            raise
+        self.followed[name] = ledger
+        return ledger
+
+    def _failed(self, ledger: FollowedLedger) -> None:
+        if self.followed.get(ledger.name) is ledger:
+            self._spawn(self._unload_failed, ledger)
+
+    async def _unload_failed(self, ledger: FollowedLedger) -> None:
+        assert self._unload is not None
+        try:
+            await self._unload(ledger.shadow)
+        except (BrokerError, LedgerError) as error:
+            log.error("cannot unload a shadow", topic=ledger.shadow.full, reason=str(error))
+        except Exception as error:
+            log.error("cannot unload a shadow", topic=ledger.shadow.full, exc_info=error)
+
+    # --- closing and deleting -----------------------------------------------------------
+
+    async def close(self, name: str) -> None:
+        """Close the ledger if it is open."""
+        ledger = self.followed.pop(name, None)
+        if ledger is None:
+            await self._ordinary.close(name)
+        else:
+            await ledger.close()
+
+    async def delete(self, name: str) -> None:
+        """Delete everything that belongs to the topic. The messages of a shadow belong to its
+        source.
+
+        Raises: BrokerError TopicNotFound.
+        """
+        path = ledger_info_path(name)
+        stored = await self._store.get(path)
+        record = None if stored is None else decode_ledger_record(stored[0], path)
+        if record is None or source_of(record.properties) is None:
+            await self._ordinary.delete(name)
+            return
+        ledger = self.followed.get(name)
+        if ledger is not None:
+            await ledger.end_shares()
+        await self.close(name)
+        await self._delete_shadow(name, record)
+
+    async def _delete_shadow(self, name: str, record: LedgerRecord) -> None:
+        """Cursors first, then the record, then ledgers, as everywhere."""
+        path = ledger_info_path(name)
+        for encoded in await self._store.children(path):
+            await self._delete_cursor(f"{path}/{encoded}")
+        await self._store.delete(path)
+        for row in record.rows:
+            if await self._is_own(row.ledger_id, name):
+                await self._client.delete(row.ledger_id)
+
+    async def _is_own(self, ledger_id: int, name: str) -> bool:
+        """Whether a listed ledger is the shadow's, from before it was one, and not its source's."""
+        try:
+            metadata = await self._client.metadata_of(ledger_id)
+        except LedgerNotFound:
+            return False
+        return managed_ledger_of(metadata.custom_metadata) == name
+
+    async def _delete_cursor(self, path: str) -> None:
+        stored = await self._store.get(path)
+        if stored is None:
+            return
+        record = decode_cursor_record(stored[0], path)
+        try:
+            await self._store.delete(path)
+        except NodeNotFound:
+            return
+        for ledger_id in (attached_ledger(record.properties), record.cursor_ledger_id):
+            if ledger_id is not None and ledger_id != INLINE:
+                await self._client.delete(ledger_id)

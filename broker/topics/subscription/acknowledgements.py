@@ -1,0 +1,92 @@
+"""The effect of acks on a cursor and on what is in flight.
+
+Acks of whole entries come as runs. Others come by message id: those that name entries of several
+ledgers, parts of batches, or the end of what is acknowledged.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from broker.topics.subscription.outgoing import ack_bits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from broker.topics.subscription.api import AckId
+    from broker.topics.subscription.config import SubscriptionConfig
+    from broker.topics.subscription.consumer import Consumer
+    from broker.topics.subscription.dispatcher import Dispatcher
+    from broker.topics.subscription.ports import CursorPort, LedgerPort
+    from protocol.position import Position
+    from runtime.clock import Clock
+
+
+@final
+class Acknowledgements:
+    """Of one subscription."""
+
+    __slots__ = ("_clock", "_config", "_cursor", "_ledger", "last_ms", "mark_delete_last_ms")
+
+    def __init__(
+        self, cursor: CursorPort, ledger: LedgerPort, config: SubscriptionConfig, clock: Clock
+    ) -> None:
+        self._cursor = cursor
+        self._ledger = ledger
+        self._config = config
+        self._clock = clock
+        self.last_ms = 0
+        """Of any consumer, in wall ms."""
+        self.mark_delete_last_ms = 0
+        """When the mark-delete position moved."""
+
+    def of_entries(
+        self, consumer: Consumer, dispatcher: Dispatcher, ledger_id: int, entry_ids: list[int]
+    ) -> bool:
+        """The consumer acknowledged whole entries of one ledger. Returns whether more can be sent
+        now."""
+        cursor = self._cursor
+        before = cursor.mark_delete
+        cursor.ack_entries(ledger_id, entry_ids)
+        consumer.counters.messages_acked += dispatcher.acked_entries(ledger_id, entry_ids)
+        return self.settle(consumer, dispatcher, before)
+
+    def settle(self, consumer: Consumer, dispatcher: Dispatcher, before: Position) -> bool:
+        """After acks of the consumer, before which `before` was the mark-delete position. Returns
+        whether more can be sent now."""
+        consumer.counters.acked_last_ms = self.last_ms = now_ms = self._clock.wall_ms()
+        if self._cursor.mark_delete != before:
+            self.mark_delete_last_ms = now_ms
+        return dispatcher.settle()
+
+    def each(self, consumer: Consumer, dispatcher: Dispatcher, ids: Sequence[AckId]) -> None:
+        """The consumer acknowledged each of the ids."""
+        for ack_id in ids:
+            self._one(consumer, dispatcher, ack_id)
+
+    def _one(self, consumer: Consumer, dispatcher: Dispatcher, ack_id: AckId) -> None:
+        position = (ack_id.ledger_id, ack_id.entry_id)
+        counters = consumer.counters
+        if not ack_id.ack_set:
+            self._cursor.ack_individual(position)
+            counters.messages_acked += dispatcher.acked(consumer, position) or 1
+        elif self._config.acknowledgment_at_batch_index_level_enabled:
+            if self._cursor.ack_batch_index(position, ack_bits(ack_id.ack_set)):
+                counters.messages_acked += dispatcher.acked(consumer, position)
+            else:
+                remaining = self._cursor.batch_remaining(position)
+                if remaining is not None:
+                    counters.messages_acked += dispatcher.part_acked(
+                        consumer, position, remaining.bit_count()
+                    )
+
+    def up_to(self, ack_id: AckId) -> None:
+        """Everything up to the id was acknowledged."""
+        position = (ack_id.ledger_id, ack_id.entry_id)
+        if not ack_id.ack_set:
+            self._cursor.ack_cumulative(position)
+            return
+        if position[1] >= 0 and position > self._cursor.mark_delete:
+            self._cursor.ack_cumulative(self._ledger.previous_position(position))
+            if self._config.acknowledgment_at_batch_index_level_enabled:
+                self._cursor.ack_batch_index(position, ack_bits(ack_id.ack_set))

@@ -1,0 +1,217 @@
+"""Deduplication of a persistent topic: connects the pure rules to the ledger.
+
+The state is kept in the record of the cursor `pulsar.dedup`: its mark-delete position and, in the
+same write, the highest persisted sequence id of each producer name up to that position. Entries
+after it are replayed when the topic is loaded. A snapshot is written every
+`brokerDeduplicationEntriesInterval` entries, after the seconds that the policies of the topic say,
+and when the topic is closed. Real Pulsar keeps the
+state in the same place.
+
+A topic without deduplication has no such cursor: it would hold storage for ever, and bring back
+stale state. The topic deletes one that it finds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, final
+
+from broker.topics.topic.dedup import Deduplication, Verdict
+from protocol import commands
+from protocol.metadata import peek
+from protocol.position import EARLIEST
+from protocol.send_fields import NO_SEQUENCE_ID
+
+if TYPE_CHECKING:
+    from broker.ground.config import BrokerConfig
+    from broker.ground.entry import Entry
+    from broker.managed_ledger.cursor import Cursor
+    from broker.managed_ledger.ledger import ManagedLedger
+    from protocol.position import Position
+    from protocol.pulsar_api_pb2 import MessageMetadata
+    from protocol.send_fields import Send
+    from runtime.clock import Clock
+
+DEDUP_CURSOR: Final = "pulsar.dedup"
+REPLAY_ENTRIES: Final = 1000
+REPLAY_BYTES: Final = 8 * 1024 * 1024
+
+
+class ReceiptSession(Protocol):
+    """The connection of a producer, which takes receipts."""
+
+    def send(self, frame: bytes) -> object:
+        """Queue a frame."""
+
+
+class NamedProducer(Protocol):
+    """A producer whose messages are looked up by its name."""
+
+    @property
+    def name(self) -> str:
+        """Its name, which it may have again after a reconnect."""
+
+    @property
+    def producer_id(self) -> int:
+        """Its number on its connection."""
+
+    @property
+    def session(self) -> ReceiptSession:
+        """Its connection."""
+
+
+class PublishContext(Protocol):
+    """What is kept for a message until it is answered (`Publish`)."""
+
+    @property
+    def producer(self) -> NamedProducer:
+        """Who sent it."""
+
+    @property
+    def send(self) -> Send:
+        """Its command."""
+
+
+PublishT = TypeVar("PublishT", bound=PublishContext)
+
+
+@final
+class DedupStore(Generic[PublishT]):
+    """The deduplication state of one topic and its storage."""
+
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_cursor",
+        "_ledger",
+        "_rules",
+        "_since_snapshot",
+        "_snapshot_at",
+        "_snapshot_position",
+    )
+
+    def __init__(
+        self, ledger: ManagedLedger, cursor: Cursor, config: BrokerConfig, clock: Clock
+    ) -> None:
+        self._ledger = ledger
+        self._cursor = cursor
+        self._config = config
+        self._clock = clock
+        self._rules: Deduplication[PublishT] = Deduplication(
+            cursor.position_properties, clock.now()
+        )
+        self._since_snapshot = 0
+        self._snapshot_at = clock.now()
+        self._snapshot_position = cursor.mark_delete
+
+    @classmethod
+    async def open(
+        cls, ledger: ManagedLedger, config: BrokerConfig, clock: Clock
+    ) -> DedupStore[PublishT]:
+        """Restore the state: the snapshot, then the entries after it."""
+        known = DEDUP_CURSOR in ledger.cursors
+        start = EARLIEST if known else ledger.last_confirmed
+        cursor = await ledger.open_cursor(DEDUP_CURSOR, start, {})
+        store = cls(ledger, cursor, config, clock)
+        await store._replay()
+        return store
+
+    async def _replay(self) -> None:
+        position = self._ledger.next_position(self._cursor.mark_delete)
+        last = self._ledger.last_confirmed
+        while position <= last:
+            entries = await self._ledger.read(position, REPLAY_ENTRIES, REPLAY_BYTES)
+            if not entries:
+                break
+            for entry in entries:
+                metadata = entry.metadata
+                name = metadata.producer_name
+                if not isinstance(name, str):
+                    continue  # not UTF-8, so not the name of any producer
+                if not _ends_message(metadata):
+                    continue  # the last chunk may be missing
+                self._rules.replay(
+                    name,
+                    max(metadata.sequence_id, metadata.highest_sequence_id),
+                    self._clock.now(),
+                )
+            position = self._ledger.next_position(entries[-1].position)
+
+    def admit(self, context: PublishT, payload: bytes) -> Verdict:
+        """Whether to store the message. A duplicate of a stored message is answered here. A
+        duplicate of a message in flight is kept; `persisted` or `failed` of that message returns
+        it."""
+        producer, send = context.producer, context.send
+        last = _last_sequence_id(send)
+        if send.is_chunk and not _ends_message(peek(payload)):
+            verdict = self._rules.judge_part(producer.name, last)
+        else:
+            verdict = self._rules.judge(producer.name, last, self._clock.now())
+        if verdict is Verdict.IN_FLIGHT:
+            self._rules.park(producer.name, last, context)
+        elif verdict is Verdict.DUPLICATE:
+            producer.session.send(
+                commands.send_receipt(
+                    producer.producer_id, send.sequence_id, send.highest_sequence_id, -1, -1
+                )
+            )
+        return verdict
+
+    def persisted(self, context: PublishT, entry: Entry) -> list[PublishT]:
+        """A message or chunk is durable. Returns the duplicates that wait for an answer."""
+        send = context.send
+        self._since_snapshot += 1
+        self._snapshot_position = entry.position
+        if send.is_chunk and not _ends_message(entry.metadata):
+            return []  # the last chunk may be in flight already, and may still fail
+        return self._rules.persisted(context.producer.name, _last_sequence_id(send))
+
+    def failed(self, context: PublishT) -> list[PublishT]:
+        """A message was not stored. Returns its duplicates, to be refused."""
+        return self._rules.failed(context.producer.name)
+
+    def drop_parked(self) -> list[PublishT]:
+        """Deduplication ends. Returns the duplicates that will get no other answer."""
+        return self._rules.drop_parked()
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        """The highest persisted sequence id; -1 for a new name."""
+        return self._rules.last_sequence_id(producer_name)
+
+    @property
+    def wants_snapshot(self) -> bool:
+        """Whether enough messages have been published since the last snapshot."""
+        return self._since_snapshot >= max(1, self._config.brokerDeduplicationEntriesInterval)
+
+    def is_snapshot_due(self, interval_seconds: int) -> bool:
+        """Whether the last snapshot is that old, and something was published since; 0: no age is
+        too old."""
+        age = self._clock.now() - self._snapshot_at
+        return bool(self._since_snapshot) and 0 < interval_seconds <= age
+
+    async def snapshot(self) -> None:
+        """Make the current state durable."""
+        self._snapshot_at = self._clock.now()
+        if not self._since_snapshot:
+            return
+        position: Position = self._snapshot_position
+        self._since_snapshot = 0
+        numbers = self._rules.snapshot(self._config.brokerDeduplicationMaxNumberOfProducers)
+        self._cursor.position_properties = numbers
+        self._cursor.ack_cumulative(position)
+        self._cursor.touch()
+        await self._cursor.flush()
+
+    def forget_inactive(self, live_names: set[str]) -> int:
+        """Drop producer names not seen for brokerDeduplicationProducerInactivityTimeoutMinutes."""
+        minutes = self._config.brokerDeduplicationProducerInactivityTimeoutMinutes
+        return self._rules.forget_inactive(live_names, self._clock.now() - minutes * 60)
+
+
+def _last_sequence_id(send: Send) -> int:
+    highest = send.highest_sequence_id
+    return send.sequence_id if highest == NO_SEQUENCE_ID else highest
+
+
+def _ends_message(metadata: MessageMetadata) -> bool:
+    """Whether this is a whole message or batch, or the last chunk of a message."""
+    return metadata.chunk_id >= metadata.num_chunks_from_msg - 1

@@ -1,0 +1,250 @@
+"""A producer attached to a topic, the interface of its topic, and a message of it.
+
+Invariant: while `open`, the producer is in the map of its topic and in that of its session.
+`remove_producer` of the topic ends both. Messages already handed to the ledger are answered even
+after that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.ground.histograms import EntrySizes
+    from broker.limits.backlog_gate import BacklogGate
+    from broker.limits.publish_limit import PublishLimit
+    from broker.net.session import AnySession
+    from broker.topics.topic.producer_request import ProducerRequest
+    from protocol.send_fields import Send
+    from protocol.send_runs import SendRun
+    from protocol.templates import ReceiptTemplate
+
+
+class ProducerTopic:
+    """A topic, as its producers and their connections use it. A class and no Protocol, because
+    compiled code calls the methods of a class directly."""
+
+    __slots__ = ()
+
+    @property
+    def epoch(self) -> int | None:
+        """The number of the last exclusive grant; None before the first."""
+        raise NotImplementedError
+
+    def publish(self, producer: Producer, send: Send) -> None:
+        """Take a message. Its receipt or refusal is sent when the outcome is known."""
+        raise NotImplementedError
+
+    def publish_run(self, producer: Producer, run: SendRun) -> None:
+        """Take messages of one producer, as `publish` each of them."""
+        for send in run.sends():
+            self.publish(producer, send)
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        """The sequence id after which a new producer of this name continues; -1 without
+        deduplication."""
+        del producer_name
+        return -1
+
+    def remove_producer(self, producer: Producer) -> None:
+        """The producer has left, for whatever reason. Idempotent."""
+        raise NotImplementedError
+
+    def call_after_publishes(self, callback: Callable[[], None]) -> None:
+        """Call once every message taken so far is answered."""
+        raise NotImplementedError
+
+
+@final
+class ProducerLimits:
+    """What each message of a producer has to pass before it is handled. Identity is the object."""
+
+    __slots__ = ("backlog", "delay_ms_max", "message_size_bytes_max", "rates")
+
+    def __init__(
+        self,
+        rates: tuple[PublishLimit, ...],
+        message_size_bytes_max: int,
+        delay_ms_max: int,
+        backlog: BacklogGate | None = None,
+    ) -> None:
+        self.backlog = backlog
+        """None: the backlog of the topic is far from its quota."""
+        self.rates = rates
+        self.message_size_bytes_max = message_size_bytes_max
+        """0: none but that of the broker."""
+        self.delay_ms_max = delay_ms_max
+        """How long after its publish time a message may be due; 0: no limit."""
+
+    def same_as(self, other: ProducerLimits) -> bool:
+        """Whether both ask the same of a message."""
+        return (
+            self.rates == other.rates
+            and self.message_size_bytes_max == other.message_size_bytes_max
+            and self.delay_ms_max == other.delay_ms_max
+            and self.backlog is other.backlog
+        )
+
+
+NO_LIMITS: Final = ProducerLimits((), 0, 0)
+"""Its messages are not looked at before they are handled."""
+
+
+@final
+class Producer:
+    """One attached producer. Identity is the object."""
+
+    __slots__ = (
+        "bytes_in",
+        "connected_since_ms",
+        "limits",
+        "messages_in",
+        "name",
+        "open",
+        "producer_id",
+        "rate_bytes_in",
+        "rate_messages_in",
+        "request",
+        "session",
+        "topic",
+        "window_bytes_in",
+        "window_messages_in",
+    )
+
+    def __init__(
+        self,
+        topic: ProducerTopic,
+        session: AnySession,
+        request: ProducerRequest,
+        connected_since_ms: int,
+    ) -> None:
+        self.topic = topic
+        self.session = session
+        self.request = request
+        self.producer_id = request.producer_id
+        self.name = request.name
+        self.connected_since_ms = connected_since_ms
+        self.open = False
+        self.limits = NO_LIMITS
+        """What its messages have to pass."""
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.window_messages_in = 0
+        self.window_bytes_in = 0
+        self.rate_messages_in = 0.0
+        self.rate_bytes_in = 0.0
+
+    def __repr__(self) -> str:
+        return f"Producer({self.producer_id}, {self.name!r}, {self.session.remote_address})"
+
+    def remove(self) -> None:
+        """It has left."""
+        self.topic.remove_producer(self)
+
+    def use_limits(self, limits: ProducerLimits) -> None:
+        """From now on its messages have to pass these, and no others. The only place that counts
+        the limited producers of a connection."""
+        if limits is self.limits:
+            return
+        session = self.session
+        session.limited_producers += int(limits is not NO_LIMITS) - int(
+            self.limits is not NO_LIMITS
+        )
+        self.limits = limits
+        session.limits_changed()
+
+    def run_published(self, run: SendRun) -> None:
+        """Count messages that the topic has taken."""
+        self.messages_in += run.message_count
+        self.bytes_in += run.size_bytes
+
+    def update_rates(self, seconds: float) -> None:
+        """Close a rate window."""
+        self.rate_messages_in = (self.messages_in - self.window_messages_in) / seconds
+        self.rate_bytes_in = (self.bytes_in - self.window_bytes_in) / seconds
+        self.window_messages_in = self.messages_in
+        self.window_bytes_in = self.bytes_in
+
+
+class Publish:
+    """State kept for a message until it is durable."""
+
+    __slots__ = ("producer", "send", "size")
+
+    def __init__(self, producer: Producer, send: Send, size: int) -> None:
+        self.producer = producer
+        self.send = send
+        self.size = size
+
+    def take(self) -> Publish:
+        """The message, which is answered by itself."""
+        return self
+
+    def append_receipts(
+        self,
+        template: ReceiptTemplate,
+        parts: list[bytes],
+        first_entry_id: int,
+        count_max: int,
+        sizes: EntrySizes,
+    ) -> tuple[int, int]:
+        """Append the receipts of messages that were stored one after the other, this one first, and
+        count their sizes. Returns the number of messages, `count_max` at most, and of their bytes.
+        """
+        send, size = self.send, self.size
+        template.append_to(parts, send.sequence_id, send.highest_sequence_id, first_entry_id)
+        sizes.add(size, 1)
+        return 1, size
+
+
+@final
+class PublishRun(Publish):
+    """State kept for the messages of a run until the last one is answered. It is the context of
+    each of them. They are stored or refused in their order, so it only counts."""
+
+    __slots__ = ("_run", "_taken")
+
+    def __init__(self, producer: Producer, run: SendRun) -> None:
+        super().__init__(producer, run.send(0), len(run.payloads[0]))
+        self._run = run
+        self._taken = 0
+
+    def take(self) -> Publish:
+        """The next message, which is answered by itself."""
+        send = self._run.send(self._taken)
+        self._taken += 1
+        return Publish(self.producer, send, len(send.payload))
+
+    def append_receipts(
+        self,
+        template: ReceiptTemplate,
+        parts: list[bytes],
+        first_entry_id: int,
+        count_max: int,
+        sizes: EntrySizes,
+    ) -> tuple[int, int]:
+        """See Publish."""
+        run, first = self._run, self._taken
+        end = min(first + count_max, len(run.payloads))
+        self._taken = end
+        if run.are_consecutive:
+            template.append_consecutive(parts, run.sequence_ids[first], first_entry_id, end - first)
+        else:
+            template.append_run(parts, run.sequence_ids[first:end], first_entry_id)
+        size_bytes = run.size_each_bytes * (end - first)
+        if size_bytes:
+            sizes.add(run.size_each_bytes, end - first)
+            return end - first, size_bytes
+        same_size = 0
+        last_size = 1
+        for payload in run.payloads[first:end]:
+            size = len(payload)
+            size_bytes += size
+            if size != last_size:
+                sizes.add(last_size, same_size)
+                last_size, same_size = size, 0
+            same_size += 1
+        sizes.add(last_size, same_size)
+        return end - first, size_bytes

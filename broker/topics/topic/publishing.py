@@ -1,0 +1,337 @@
+"""The way of a message through a persistent topic, from a SEND to its receipt. Hot path.
+
+`publish` takes messages. `append_published` appends those of a turn together when the turn ends
+(`broker.ground.turn`). The ledger answers by `on_appended`, once per finished journal group and
+topic, in order. All receipts of a group are queued first and all subscriptions are notified once,
+so that one flush per connection carries everything.
+
+A failed append is never skipped: its producers get SEND_ERROR and are then disconnected. Messages
+they sent after it are dropped, so that they send them again in order through a new producer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+import trio
+
+from broker.ground.entry import Entry, entries_of
+from broker.ground.histograms import EntrySizes, PublishTimes
+from broker.topics.topic.backlog_keeper import BacklogKeeper
+from broker.topics.topic.dedup import Verdict
+from broker.topics.topic.failures import told
+from broker.topics.topic.producer import Producer, Publish, PublishRun
+from broker.topics.topic.publish_answers import (
+    answer_with_copies,
+    refuse_parked,
+    send_receipts,
+)
+from broker.topics.topic.topic import Topic
+from protocol import commands
+from protocol.errors import BrokerError, ServerError
+from protocol.metadata import count_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.managed_ledger.ledger import ManagedLedger
+    from broker.tenancy.policies.scopes import TopicPolicies
+    from broker.topics.subscription.api import PublishObserver
+    from broker.topics.topic.dedup_store import DedupStore
+    from broker.topics.topic.services import TopicServices
+    from protocol.position import Position
+    from protocol.send_fields import Send
+    from protocol.send_runs import SendRun
+    from protocol.topic_name import TopicName
+
+log = structlog.get_logger()
+
+FINISH_SECONDS_MAX: Final = 10.0
+"""How long an unload waits for publishes in progress."""
+
+_NEW: Final = Verdict.NEW
+_DUPLICATE: Final = Verdict.DUPLICATE
+
+
+class PublishingTopic(Topic):
+    """A persistent topic, as far as its messages are concerned.
+
+    Invariant: `_taken - _answered` messages are on their way to storage.
+    """
+
+    __slots__ = (
+        "_after_publishes",
+        "_answered",
+        "_arrived",
+        "_arrived_contexts",
+        "_dropping",
+        "_failing",
+        "_observers",
+        "_refused_by_end",
+        "_taken",
+        "backlog",
+        "dedup",
+        "entry_sizes",
+        "ledger",
+        "message_index",
+        "publish_times",
+    )
+
+    def __init__(
+        self,
+        services: TopicServices,
+        name: TopicName,
+        policies: TopicPolicies,
+        ledger: ManagedLedger,
+    ) -> None:
+        super().__init__(services, name, policies)
+        self.ledger = ledger
+        self.publish_times = PublishTimes()
+        self.entry_sizes = EntrySizes()
+        self._observers: tuple[PublishObserver, ...] = ()
+        """For subscriptions that measure the stages of delivery."""
+        self.dedup: DedupStore[Publish] | None = None
+        self.message_index = -1
+        """Index of the newest message; kept only with an entry interceptor."""
+        self._dropping = False
+        """After a failed append, until its producers have been sent away."""
+        self._failing = False
+        """Appends fail, the failure has been logged, and none has succeeded since."""
+        self._refused_by_end: list[tuple[Any, BrokerError]] | None = None
+        """While the topic is being terminated: messages that arrived too late."""
+        self._arrived: list[Entry] = []
+        """Taken in this turn; appended together at its end."""
+        self._arrived_contexts: list[object] = []
+        self.backlog = BacklogKeeper(self, ledger, services.config, services.clock)
+        self._taken = 0
+        self._answered = 0
+        self._after_publishes: list[tuple[int, Callable[[], None]]] | None = None
+        ledger.listener = self
+
+    def check_publishable(self) -> None:
+        """Raises: BrokerError TopicTerminatedError, or NotAllowedError for a shadow."""
+        self.ledger.check_appendable()
+
+    def publish(self, producer: Producer, send: Send) -> None:
+        """Take a message. Its receipt or refusal is sent when the outcome is known."""
+        if self.closing or self._dropping:
+            return  # the producer is being sent away, and its client sends this again
+        payload = send.payload
+        size = len(payload)
+        context = Publish(producer, send, size)
+        verdict = _NEW if self.dedup is None else self.dedup.admit(context, payload)
+        if verdict is _DUPLICATE:
+            return
+        session, services = producer.session, self.services
+        session.publishes.taken(size)
+        if verdict is not _NEW:
+            return  # a copy of a message in flight: both get the same answer
+        message_count = count_messages(payload)
+        claimed = message_count or 1
+        producer.messages_in += claimed
+        producer.bytes_in += size
+        interceptor = services.entry_interceptor
+        if interceptor is not None:
+            payload = interceptor(self, payload, claimed)
+        entry = Entry(
+            payload, message_count, is_intact=send.is_verified and payload is send.payload
+        )
+        self._taken += 1
+        if not self._arrived:
+            services.turns.published_to(self)
+        self._arrived.append(entry)
+        self._arrived_contexts.append(context)
+        if self._observers:
+            self._observe(entry, session.keep_alive.received_at)
+
+    def publish_run(self, producer: Producer, run: SendRun) -> None:
+        """See Topic. Where each message is looked at, by deduplication for example, or may be
+        changed, one by one."""
+        services = self.services
+        if (
+            self.dedup is not None
+            or self._observers
+            or self.closing
+            or self._dropping
+            or services.entry_interceptor is not None
+        ):
+            super().publish_run(producer, run)
+            return
+        count = len(run.payloads)
+        producer.session.publishes.run_taken(count, run.size_bytes)
+        producer.run_published(run)
+        self._taken += count
+        if not self._arrived:
+            services.turns.published_to(self)
+        self._arrived += entries_of(run.payloads, run.counts)
+        self._arrived_contexts += [PublishRun(producer, run)] * count
+
+    def _observe(self, entry: Entry, arrived: float) -> None:
+        clock = self.services.clock
+        now, wall_ms = clock.now(), clock.wall_ms()
+        for observer in self._observers:
+            observer.published(entry.metadata.publish_time, wall_ms, arrived, now)
+
+    def watch_publishes(self, observer: PublishObserver, *, begin: bool) -> None:
+        """A subscription starts or stops to be notified of publishes."""
+        others = tuple(each for each in self._observers if each is not observer)
+        self._observers = (*others, observer) if begin else others
+
+    def append_published(self) -> None:
+        """End of a turn: append the messages it brought."""
+        if self._arrived:
+            entries, contexts = self._arrived, self._arrived_contexts
+            self._arrived, self._arrived_contexts = [], []
+            self.ledger.append_run(entries, contexts)
+            if self.backlog.counts_turns:
+                self.backlog.turn_ended()
+
+    def arrived_bytes(self) -> int:
+        """Size of the messages of this turn that are not appended yet (BacklogOwner)."""
+        return sum(len(entry.data) for entry in self._arrived)
+
+    def hand_to_storage(self) -> None:
+        """The appended messages may be written now."""
+        self.publish_times.sent(self._taken, self.services.clock.now())
+        self.ledger.kick()
+
+    def on_appended(self, entries: list[Entry], contexts: list[Any]) -> None:
+        """A group is durable: queue the receipts, then let the subscriptions deliver."""
+        if self.dedup is None:
+            send_receipts(entries, contexts, self.entry_sizes)
+        else:
+            each = [context.take() for context in contexts]
+            answer_with_copies(self.dedup, entries, each, self.entry_sizes)
+        self._failing = False
+        self.published_last_ms = self.services.clock.wall_ms()
+        self._answer_up_to(self._answered + len(entries))
+        for subscription in tuple(self.subscriptions.values()):
+            try:
+                subscription.tail_moved()
+            except Exception as error:
+                self.subscription_failed(subscription, error)
+        if self.backlog.evicts:
+            self.backlog.appended()
+
+    def on_append_failed(self, context: Any, error: BrokerError) -> None:  # noqa: ANN401 - a Publish
+        """A message was not stored, and no message of this topic after it is stored either."""
+        if (
+            self._refused_by_end is not None
+            and error.server_error == ServerError.TopicTerminatedError
+        ):
+            self._refused_by_end.append((context.take(), error))
+            return
+        publish: Publish = context.take()
+        producer, send = publish.producer, publish.send
+        session = producer.session
+        session.publish_done(1, publish.size)
+        for observer in self._observers:
+            observer.lost()
+        session.send(
+            commands.send_error(
+                producer.producer_id, send.sequence_id, error.server_error, error.message
+            )
+        )
+        if self.dedup is not None:
+            refuse_parked(self.dedup.failed(publish), error)
+        self._answer_up_to(self._answered + 1)
+        if error.server_error != ServerError.TopicTerminatedError and not self._dropping:
+            if not self._failing:
+                log.error("publish failed", topic=self.name.full, error=str(error))
+            self._failing = True
+            self._begin_to_send_producers_away()
+
+    # --- producers are sent away ---------------------------------------------------------
+
+    def backlog_gate_changed(self) -> None:
+        """The quota of the backlog is near now, or no longer (BacklogOwner)."""
+        self.publish_limits.use_backlog_gate(self.backlog.gate, self.access.producers.values())
+
+    @property
+    def is_sending_producers_away(self) -> bool:
+        """Whether it drops messages until they are gone."""
+        return self._dropping or bool(self.closing)
+
+    def send_producers_away(self) -> None:
+        """They return, and are refused as long as the backlog is over its quota (BacklogOwner)."""
+        if not self.is_sending_producers_away and self.access.producers:
+            self._begin_to_send_producers_away()
+
+    def on_fenced(self) -> None:
+        """Consumers would get messages whose acknowledgements cannot be stored."""
+        if not self.closing and not self._dropping:
+            self._begin_to_send_producers_away()
+
+    def _begin_to_send_producers_away(self) -> None:
+        self._dropping = True
+        self.services.nursery.start_soon(self._send_producers_away)
+
+    async def _send_producers_away(self) -> None:
+        """After a failed append, or with a fenced ledger: no producer continues after a missing
+        message. If that cannot be ensured, or the topic is lost, the topic is unloaded."""
+        try:
+            await self.finish_publishes()
+            self.disconnect_producers()
+            self._dropping = False
+            if not self.ledger.fenced:
+                return
+        except Exception as error:
+            log.error("cannot send producers away", topic=self.name.full, **told(error))
+        await self._unload_failed()
+
+    # --- what waits for answers ----------------------------------------------------------
+
+    def _answer_up_to(self, answered: int) -> None:
+        self._answered = answered
+        self.publish_times.answered(answered, self.services.clock.now())
+        while self._after_publishes and self._after_publishes[0][0] <= answered:
+            self._after_publishes.pop(0)[1]()
+
+    def call_after_publishes(self, callback: Callable[[], None]) -> None:
+        """Call once every message taken so far is answered."""
+        if self._taken == self._answered:
+            callback()
+        else:
+            self._after_publishes = self._after_publishes or []
+            self._after_publishes.append((self._taken, callback))
+
+    async def finish_publishes(self) -> None:
+        """Wait until every message taken so far is answered, within `FINISH_SECONDS_MAX`. The rest
+        fail when the ledger is closed."""
+        if self._taken != self._answered:
+            self.append_published()
+            self.hand_to_storage()
+            finished = trio.Event()
+            self.call_after_publishes(finished.set)
+            with trio.move_on_after(FINISH_SECONDS_MAX):
+                await finished.wait()
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        """The sequence id after which a new producer of this name continues; -1 without
+        deduplication."""
+        return -1 if self.dedup is None else self.dedup.last_sequence_id(producer_name)
+
+    async def terminate(self) -> Position:
+        """Accept no more messages. Consumers are told once they have drained the topic.
+
+        A producer is sent CLOSE_PRODUCER before its late messages are refused, as in Pulsar. In the
+        other order the Go client waits for its timeout.
+        """
+        await self.finish_publishes()
+        if self._refused_by_end is None:
+            self._refused_by_end = []
+        try:
+            last = await self.ledger.terminate()
+            self.disconnect_producers()
+        finally:
+            self._answer_refused_by_end()
+        for subscription in self.subscriptions.values():
+            subscription.topic_terminated()
+        return last
+
+    def _answer_refused_by_end(self) -> None:
+        """A termination that ran beside this one may have done so."""
+        refused, self._refused_by_end = self._refused_by_end, None
+        for context, error in refused or []:
+            self.on_append_failed(context, error)

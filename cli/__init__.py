@@ -1,0 +1,1 @@
+"""The `vela` command, and the tools that are nothing else."""

@@ -1,0 +1,213 @@
+"""The parent of a cluster on one machine.
+
+Up: data directory locked -> metadata store open and served to the children -> bookies -> brokers
+and autorecovery -> ready. Down, in reverse: brokers hand over and stop -> bookies -> the store is
+closed.
+
+A child that ends is started again. Its session is ended first, because this process knows that it
+is dead, so others take over at once and the next process of that name need not wait. If this
+process ends, all children do.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+import trio
+
+from broker.ground.data_directory import DataDirectory
+from cli.machine.data import open_metadata, refuse_fewer_bookies, tell_addresses
+from cli.machine.plan import (
+    autorecovery_keys,
+    bookie_keys,
+    broker_keys,
+    broker_ports,
+    child_environment,
+    joined_urls,
+    ports_of,
+)
+from metadata.socket_server import SocketServer
+from runtime.line_writer import LineWriter
+from runtime.supervision import Child, ChildPlan, life_line
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from cli.machine.plan import Machine
+    from metadata.store import MetadataStore
+
+log = structlog.get_logger()
+
+RUN_DIRECTORY: Final = "run"
+SOCKET_NAME: Final = "metadata.sock"
+SOCKET_PATH_BYTES_MAX: Final = 107
+"""Source: unix(7), sun_path."""
+_BOOKIE_STOP_SECONDS_MAX: Final = 120.0
+_BROKER_STOP_MARGIN_SECONDS: Final = 30.0
+_AUTORECOVERY_STOP_SECONDS_MAX: Final = 30.0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RunningMachine:
+    """A cluster that clients can use."""
+
+    brokers: list[Child]
+    bookies: list[Child]
+    autorecovery: list[Child]
+    """At most one."""
+    urls: list[str]
+    """Of all brokers: `pulsar://host:port,host:port`, and so for each scheme."""
+
+
+def socket_path_in(data_directory: Path) -> str:
+    """Where the store is served: below the data directory, or where that is too long a path for a
+    socket, in a temporary directory of its own."""
+    path = os.path.abspath(data_directory / RUN_DIRECTORY / SOCKET_NAME)
+    if len(path.encode()) > SOCKET_PATH_BYTES_MAX:
+        path = f"{tempfile.mkdtemp(prefix='vela-')}/{SOCKET_NAME}"
+    return path
+
+
+@asynccontextmanager
+async def running_machine(
+    machine: Machine, data_directory: Path, socket_path: str, log_level: str
+) -> AsyncIterator[RunningMachine]:
+    """The processes for the duration of the block.
+
+    Raises: StartError, DataDirectoryError, ChildFailed, bookie.errors.StorageError,
+        MetadataUnavailable.
+    """
+    async with AsyncExitStack() as stack:
+        stack.enter_context(DataDirectory(data_directory))
+        refuse_fewer_bookies(machine, data_directory)
+        life = stack.enter_context(life_line())
+        lines = LineWriter()
+        stack.callback(lines.close)
+        nursery = await stack.enter_async_context(trio.open_nursery())
+        stack.callback(nursery.cancel_scope.cancel)
+        ends = _Ends()
+        if machine.is_store_ours:
+            store = await open_metadata(machine, data_directory)
+            stack.push_async_callback(_shielded_close, store)
+            nursery.start_soon(store.run)
+            ends.server = SocketServer(store)
+            stack.callback(_remove, socket_path)
+            await nursery.start(ends.server.run, socket_path)
+        bookies = [
+            _bookie(machine, number, data_directory, life, ends, lines, log_level)
+            for number in range(1, machine.bookies + 1)
+        ]
+        await _start(nursery, stack, bookies)
+        brokers = [
+            _broker(machine, number, life, ends, lines, log_level)
+            for number in range(1, machine.brokers + 1)
+        ]
+        autorecovery = (
+            []
+            if machine.autorecovery is None
+            else [_autorecovery(machine, life, ends, lines, log_level)]
+        )
+        await _start(nursery, stack, [*brokers, *autorecovery])
+        urls = joined_urls(child.ready_line.split() for child in brokers)
+        if ends.server is not None:
+            await tell_addresses(ends.server.store, machine.config.clusterName, urls)
+        yield RunningMachine(brokers, bookies, autorecovery, urls)
+
+
+async def _start(nursery: trio.Nursery, stack: AsyncExitStack, children: list[Child]) -> None:
+    """All at once; return when all are ready. `stack` stops them, all at once."""
+
+    async def stop() -> None:
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as stopping:
+                for child in children:
+                    stopping.start_soon(child.stop)
+
+    stack.push_async_callback(stop)
+    async with trio.open_nursery() as starting:
+        for child in children:
+            starting.start_soon(nursery.start, child.run)
+
+
+@final
+class _Ends:
+    """What happens when a child has ended."""
+
+    server: SocketServer | None = None
+
+    async def ended(self, process_id: int) -> None:
+        if self.server is not None:
+            await self.server.end_process(process_id)
+
+
+def _bookie(
+    machine: Machine,
+    number: int,
+    data: Path,
+    life: int,
+    ends: _Ends,
+    lines: LineWriter,
+    log_level: str,
+) -> Child:
+    keys = bookie_keys(machine, number, str(data.absolute()))
+    plan = ChildPlan(
+        name=f"bookie-{number}",
+        module="cli",
+        arguments=("bookie", "--log-level", log_level),
+        environment=lambda _ready: child_environment(os.environ, keys),
+        ready_text="vela bookie ready:",
+        stop_seconds_max=_BOOKIE_STOP_SECONDS_MAX,
+    )
+    return Child(plan, life, ends.ended, lines.put)
+
+
+def _broker(
+    machine: Machine, number: int, life: int, ends: _Ends, lines: LineWriter, log_level: str
+) -> Child:
+    ports = broker_ports(machine, number)
+    stop_seconds = machine.config.brokerShutdownTimeoutMs / 1000 + _BROKER_STOP_MARGIN_SECONDS
+    plan = ChildPlan(
+        name=f"broker-{number}",
+        module="cli",
+        arguments=("broker", "--log-level", log_level),
+        environment=lambda ready: child_environment(
+            os.environ, broker_keys(machine, ports_of(ready) if ready else ports)
+        ),
+        ready_text="vela broker ready:",
+        stop_seconds_max=stop_seconds,
+    )
+    return Child(plan, life, ends.ended, lines.put)
+
+
+def _autorecovery(
+    machine: Machine, life: int, ends: _Ends, lines: LineWriter, log_level: str
+) -> Child:
+    keys = autorecovery_keys(machine)
+    plan = ChildPlan(
+        name="autorecovery-1",
+        module="cli",
+        arguments=("autorecovery", "--log-level", log_level),
+        environment=lambda _ready: child_environment(os.environ, keys),
+        ready_text="vela autorecovery ready:",
+        stop_seconds_max=_AUTORECOVERY_STOP_SECONDS_MAX,
+    )
+    return Child(plan, life, ends.ended, lines.put)
+
+
+def _remove(socket_path: str) -> None:
+    """The socket, and its directory if there is nothing else in it."""
+    with suppress(OSError):
+        os.unlink(socket_path)
+        os.rmdir(os.path.dirname(socket_path))
+
+
+async def _shielded_close(store: MetadataStore) -> None:
+    with trio.CancelScope(shield=True):
+        await store.aclose()
