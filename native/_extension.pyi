@@ -2,8 +2,10 @@
 
 from array import array
 
+from native.pure.broadcast import AckTable
 from native.pure.records import Rows
 
+def ack_table() -> AckTable: ...
 def batch_rows(content: bytes, count: int) -> tuple[bytes, int] | None: ...
 def crc32c(data: bytes | bytearray | memoryview, value: int = 0, start: int = 0, /) -> int: ...
 def crc32c_payloads(bodies: list[bytes], ledger_id: int, first_entry_id: int) -> list[bytes]: ...
@@ -13,9 +15,6 @@ def message_frames(
 def update_slots(
     slots: array[int], column: array[int], keep: int, value: int, step: int
 ) -> tuple[int, int]: ...
-def take_acks(
-    data: bytes, start: int, tail: bytes, first: int, numbers: array[int]
-) -> tuple[bytes, int]: ...
 def crc32c_bodies(
     ledger_id: int,
     first_entry_id: int,

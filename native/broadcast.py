@@ -4,8 +4,10 @@ built."""
 from __future__ import annotations
 
 try:
-    from native._extension import message_frames, take_acks, update_slots
+    from native._extension import ack_table, message_frames, update_slots
 except ImportError:
-    from native.pure.broadcast import message_frames, take_acks, update_slots
+    from native.pure.broadcast import ack_table, message_frames, update_slots
 
-__all__ = ["message_frames", "take_acks", "update_slots"]
+from native.pure.broadcast import AckTable
+
+__all__ = ["AckTable", "ack_table", "message_frames", "update_slots"]

@@ -6,14 +6,15 @@ the other and differ only in the consumer id:
     <total> <command size> 08 0a 52 <size> 08 <consumer>     the head
     10 00 1a <size> 08 <ledger> 10 <entry> [18 ..] [20 ..]   the tail, the same in the whole run
 
-So the tail of the first frame is read, and `native.broadcast` takes the frames that have the same
+So the tail of the first frame is read, and the table takes the frames that have the same
 one. Head and tail together are exactly one frame, so the result is that of a parser. All other
 commands and forms of ACK (cumulative, several ids, batch indexes, a request id) are left to the
 parser, from the first byte that does not belong to the run. `RequestDecoder.take_ack_runs` calls
 this at the beginning of a frame only, and keeps an incomplete frame.
 
-Client libraries number the consumers of a connection from 0 on, so the consumers are a table by id.
-Those whose ids are too far from the others' are left to the parser.
+A client numbers its consumers over all of its connections, so the ids of one connection are as far
+apart as there are connections, or in no order at all. A table finds each of them, whatever the ids
+are (`native.broadcast`).
 """
 
 from __future__ import annotations
@@ -23,19 +24,16 @@ from array import array
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Protocol, final
 
-from native.broadcast import take_acks
+from native.broadcast import ack_table
 
 if TYPE_CHECKING:
+    from native.broadcast import AckTable
     from protocol.position import Position
 
 RUN_MIN: Final = 4
 """After a shorter run the rest of the data is left to the parser: looking for runs costs a scan."""
 RUNS_MAX: Final = 256
 """After so many runs the rest of the data is left to the parser, too: one turn takes all runs."""
-IDS_PER_CONSUMER_MAX: Final = 8
-"""Size of the table, in relation to the consumers in it."""
-_IDS_MIN: Final = 256
-_ABSENT: Final = -1
 _TAIL_MAX: Final = 100
 """More than the expression below can match, so that nothing large is remembered."""
 _HEAD: Final = b"\x08\x0a\x52"
@@ -67,61 +65,23 @@ class AckRuns:
     """The consumers of one connection whose plain ACKs are taken by the run. The caller of `add`
     chooses a consumer's number (0 to 2^31 - 1)."""
 
-    __slots__ = ("_count", "_first", "_numbers")
+    __slots__ = ("_table",)
 
     def __init__(self) -> None:
-        self._count = 0
-        self._first = 0
-        """The id at the beginning of the table."""
-        self._numbers = array("i")
+        self._table: AckTable = ack_table()
 
     @property
     def unused(self) -> bool:
         """Whether it knows no consumer."""
-        return not self._count
+        return not len(self._table)
 
     def add(self, consumer_id: int, number: int) -> None:
-        """A consumer was attached. It may be left to the parser."""
-        numbers = self._numbers
-        ids_max = _IDS_MIN + IDS_PER_CONSUMER_MAX * self._count
-        if not self._count:
-            self._first = consumer_id
-            del numbers[:]
-        elif consumer_id < self._first:
-            missing = self._first - consumer_id
-            room = ids_max - len(numbers)
-            if missing > room:
-                return
-            # More than is needed, as ids that fall one by one would move the table each time.
-            missing = min(max(missing, self._count), room, self._first)
-            numbers[:0] = array("i", [_ABSENT]) * missing
-            self._first -= missing
-        elif consumer_id - self._first >= ids_max:
-            self._forget_those_that_left()
-            if consumer_id - self._first >= ids_max:
-                return
-        missing = consumer_id - self._first + 1 - len(numbers)
-        if missing > 0:
-            numbers.extend(array("i", [_ABSENT]) * missing)
-        if numbers[consumer_id - self._first] == _ABSENT:
-            self._count += 1
-        numbers[consumer_id - self._first] = number
-
-    def _forget_those_that_left(self) -> None:
-        """Let the table begin with a consumer that is there."""
-        numbers = self._numbers
-        at = 0
-        while numbers[at] == _ABSENT:
-            at += 1
-        del numbers[:at]
-        self._first += at
+        """A consumer was attached."""
+        self._table.put(consumer_id, number)
 
     def remove(self, consumer_id: int) -> None:
         """It has left."""
-        at = consumer_id - self._first
-        if 0 <= at < len(self._numbers) and self._numbers[at] != _ABSENT:
-            self._numbers[at] = _ABSENT
-            self._count -= 1
+        self._table.remove(consumer_id)
 
     def take(self, data: bytes, runs: list[AckRun]) -> int:
         """Append the runs that `data` begins with, and return how many bytes they are. `data`
@@ -140,7 +100,7 @@ class AckRuns:
             position = _position(tail)
             if position is None:
                 break
-            found, taken = take_acks(data, taken, tail, self._first, self._numbers)
+            found, taken = self._table.take(data, taken, tail)
             consumers = array("i", found)
             if consumers:
                 runs.append((consumers, position))

@@ -4,6 +4,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <nmmintrin.h>
+#include <sys/random.h>
 #include <wmmintrin.h>
 
 #define VELA(name) static PyObject *name(PyObject *module, PyObject *arguments)
@@ -365,36 +366,132 @@ VELA(update_slots) {
     return Py_BuildValue("LL", least, most);
 }
 
-VELA(take_acks) {
-    BUFFER data = {0}, tail = {0}, numbers = {0};
+/* The numbers of consumers by their ids: open addressing, each id at its place or the next free ones. At most half
+ * of the places are taken, and at least an eighth. Ids are chosen by strangers, so places depend on a secret. */
+typedef struct { uint64_t id; int32_t number, is_taken; } PLACE;
+typedef struct { PyObject_HEAD PLACE *places; size_t size, count; } TABLE; /* the size is a power of two */
+enum { PLACES_MIN = 8 };
+static uint64_t secret[2];
+
+static PLACE *place_of(const TABLE *table, uint64_t id) { /* of the id, or the free one where it belongs */
+    uint64_t mixed = (id ^ secret[0]) * (secret[1] | 1);
+    mixed = (mixed ^ mixed >> 32) * (secret[1] | 1);
+    size_t at = mixed >> 32 & (table->size - 1);
+    while (table->places[at].is_taken && table->places[at].id != id) at = (at + 1) & (table->size - 1);
+    return table->places + at;
+}
+
+static int resize(TABLE *table, size_t size) {
+    PLACE *before = table->places, *end = before + table->size, *places = PyMem_Calloc(size, sizeof *places);
+    if (!places) return PyErr_NoMemory() ? 0 : -1;
+    table->places = places, table->size = size;
+    for (PLACE *each = before; each < end; each++)
+        if (each->is_taken) *place_of(table, each->id) = *each;
+    PyMem_Free(before);
+    return 0;
+}
+
+static PyObject *table_put(TABLE *table, PyObject *arguments) {
+    unsigned long long id;
+    int number;
+    if (!PyArg_ParseTuple(arguments, "Ki", &id, &number)) return NULL;
+    if (number < 0) return PyErr_Format(PyExc_OverflowError, "a number of a consumer has 31 bits");
+    if (2 * (table->count + 1) > table->size && resize(table, 2 * table->size) < 0) return NULL;
+    PLACE *place = place_of(table, id);
+    table->count += !place->is_taken;
+    *place = (PLACE){id, number, 1};
+    Py_RETURN_NONE;
+}
+
+static PyObject *table_remove(TABLE *table, PyObject *arguments) {
+    unsigned long long id;
+    if (!PyArg_ParseTuple(arguments, "K", &id)) return NULL;
+    PLACE *place = place_of(table, id);
+    if (!place->is_taken) Py_RETURN_NONE;
+    place->is_taken = 0, table->count--;
+    for (size_t at = (size_t)(place - table->places);;) { /* what was put after it may have to move into a gap */
+        PLACE *each = table->places + (at = (at + 1) & (table->size - 1)), moved = *each;
+        if (!moved.is_taken) break;
+        each->is_taken = 0;
+        *place_of(table, moved.id) = moved;
+    }
+    if (table->size > PLACES_MIN && 8 * table->count < table->size && resize(table, table->size / 2) < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
+/* One frame for each ACK: a head with the id of the consumer, and the tail, which the caller knows. */
+static PyObject *table_take(TABLE *table, PyObject *arguments) {
+    BUFFER data = {0}, tail = {0};
     Py_ssize_t start, used = 0;
-    unsigned long long first;
-    if (!PyArg_ParseTuple(arguments, "y*ny*Ky*", &data, &start, &tail, &first, &numbers)) return NULL;
+    if (!PyArg_ParseTuple(arguments, "y*ny*", &data, &start, &tail)) return NULL;
     OWNED *found = PyBytes_FromStringAndSize(NULL, 256);
     while (found && start >= 0 && tail.len <= TAIL_MAX && data.len - start > HEAD + 1 + tail.len) {
         const uint8_t *frame = (uint8_t *)data.buf + start, *to = frame + HEAD + 1;
         const uint8_t *last = frame + (data.len - start) - tail.len - 1;
-        uint8_t head[HEAD + 1] = {[HEAD] = 8};
+        uint8_t head[HEAD + 11] = {[HEAD] = 8};
         uint64_t id = 0, shift = 0;
         for (; shift < 63 && to < last && *to & 128; to++, shift += 7) id |= (uint64_t)(*to & 127) << shift;
-        id = (id | (uint64_t)*to++ << shift) - first;
-        put_head(head, ACK, (size_t)(to - frame - HEAD + tail.len), 0);
-        if (to[-1] & 128 || memcmp(frame, head, sizeof head) || memcmp(to, tail.buf, (size_t)tail.len)
-            || id >= (uint64_t)numbers.len / 4 || slot_at(&numbers, (Py_ssize_t)id) < 0) break;
+        id |= (uint64_t)*to++ << shift;
+        Py_ssize_t size = put_varint(head + HEAD + 1, id) - head;
+        put_head(head, ACK, (size_t)(size - HEAD + tail.len), 0);
+        if (size != to - frame) break; /* the id was written with more bytes than it needs, or does not end */
+        if (memcmp(frame, head, (size_t)size)) break; /* another command, or another size */
+        if (memcmp(to, tail.buf, (size_t)tail.len)) break; /* another entry, or another form */
+        const PLACE *place = place_of(table, id);
+        if (!place->is_taken) break;
         if (used == PyBytes_GET_SIZE(found) && _PyBytes_Resize(&found, 4 * used) < 0) break;
-        memcpy(PyBytes_AS_STRING(found) + used, (int32_t *)numbers.buf + id, 4);
-        used += 4, start += to - frame + tail.len;
+        memcpy(PyBytes_AS_STRING(found) + used, &place->number, 4);
+        used += 4, start += size + tail.len;
     }
     return found && _PyBytes_Resize(&found, used) == 0 ? Py_BuildValue("On", found, start) : NULL;
 }
 
+static PyObject *table___sizeof__(TABLE *table, PyObject *arguments) {
+    return PyLong_FromSize_t(sizeof(TABLE) + table->size * sizeof(PLACE));
+}
+
+static Py_ssize_t table_len(TABLE *table) { return (Py_ssize_t)table->count; }
+
+static void table_free(TABLE *table) {
+    PyTypeObject *type = Py_TYPE(table);
+    PyMem_Free(table->places);
+    PyObject_Free(table);
+    Py_DECREF(type);
+}
+
+#define TABLE_METHOD(name) {#name, (PyCFunction)table_##name, METH_VARARGS, NULL}
+static PyMethodDef table_methods[] = {
+    TABLE_METHOD(put), TABLE_METHOD(remove), TABLE_METHOD(take), TABLE_METHOD(__sizeof__),
+    {NULL, NULL, 0, NULL}};
+static PyType_Slot table_slots[] = {
+    {Py_tp_methods, table_methods}, {Py_sq_length, table_len}, {Py_tp_dealloc, table_free}, {0, NULL}};
+static PyType_Spec table_spec = {
+    .name = "native._extension.AckTable",
+    .basicsize = sizeof(TABLE),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, /* it comes from ack_table() */
+    .slots = table_slots,
+};
+static PyTypeObject *table_type;
+
+VELA(ack_table) {
+    TABLE *table = PyArg_ParseTuple(arguments, "") ? PyObject_New(TABLE, table_type) : NULL;
+    if (!table) return NULL;
+    table->places = NULL, table->size = table->count = 0;
+    if (resize(table, PLACES_MIN) == 0) return (PyObject *)table;
+    Py_DECREF(table);
+    return NULL;
+}
+
 #define METHOD(name) {#name, name, METH_VARARGS, NULL}
-static PyMethodDef methods[] = {METHOD(batch_rows), METHOD(crc32c), METHOD(crc32c_bodies), METHOD(crc32c_payloads),
-    METHOD(log_records), METHOD(message_frames), METHOD(message_run), METHOD(put_records), METHOD(read_sends),
-    METHOD(take_acks), METHOD(update_slots), {NULL, NULL, 0, NULL}};
+static PyMethodDef methods[] = {METHOD(ack_table), METHOD(batch_rows), METHOD(crc32c), METHOD(crc32c_bodies),
+    METHOD(crc32c_payloads), METHOD(log_records), METHOD(message_frames), METHOD(message_run), METHOD(put_records),
+    METHOD(read_sends), METHOD(update_slots), {NULL, NULL, 0, NULL}};
 static PyModuleDef native = {PyModuleDef_HEAD_INIT, .m_name = "native._extension", .m_size = -1, .m_methods = methods};
 
 PyMODINIT_FUNC PyInit__extension(void) {
-    if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul")) return PyModule_Create(&native);
-    return PyErr_Format(PyExc_ImportError, "this processor has no SSE 4.2 or no PCLMULQDQ");
+    if (!__builtin_cpu_supports("sse4.2") || !__builtin_cpu_supports("pclmul"))
+        return PyErr_Format(PyExc_ImportError, "this processor has no SSE 4.2 or no PCLMULQDQ");
+    if (getrandom(secret, sizeof secret, 0) != sizeof secret) return PyErr_SetFromErrno(PyExc_OSError);
+    table_type = (PyTypeObject *)PyType_FromSpec(&table_spec);
+    return table_type ? PyModule_Create(&native) : NULL;
 }

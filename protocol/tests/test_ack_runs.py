@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from array import array
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,8 +15,7 @@ from protocol.ack_runs import RUNS_MAX, AckRuns
 from protocol.request_frames import RequestDecoder
 from protocol.tests.frame_values import value_of
 
-CONSUMERS = [0, 1, 5, 127, 128, 300, 16_384, 70_000]
-"""The last two are too far away for the table."""
+CONSUMERS = [0, 1, 5, 127, 128, 300, 16_384, 70_000, 2**64 - 1]
 NEAR = [0, 1, 5, 127, 128, 200]
 
 
@@ -197,19 +197,31 @@ def test_consumers_that_come_and_go_are_known_wherever_their_ids_have_got_to():
     assert taken(known, [3, 99_999]) == [1]
 
 
-def test_ids_far_apart_cost_no_memory_and_are_the_parsers():
+@pytest.mark.parametrize("distance", [1, 4, 16, 64, 640, 10_007, 2**40])
+def test_acks_are_taken_by_the_run_however_far_apart_the_ids_of_a_connection_are(distance):
+    """Clients number their consumers over all of their connections. From the 37th consumer on, ACKs
+    of ids more than 8 apart went through the parser, which cost twice as much as all the rest."""
     known = AckRuns()
-    for number, consumer in enumerate([2**40, 0, 2**63, 2**64 - 1, 2**40 + 200, 2**40 - 20]):
+    consumers = [7 + at * distance for at in range(1_500)]
+    for number, consumer in enumerate(consumers):
         known.add(consumer, number)
-    assert taken(known, [0, 2**40 - 20, 2**40 + 200, 2**40, 2**63, 2**64 - 1]) == [5, 4, 0]
-    assert len(known._numbers) < 1000
+    data = b"".join(client.ack(each, [(3, 4)]) for each in consumers)
+    runs = []
+    assert known.take(data, runs) == len(data)
+    assert runs == [(array("i", range(1_500)), (3, 4))]
+
+
+def test_extreme_ids_are_known_in_any_order_and_until_they_leave():
+    known = AckRuns()
+    consumers = [2**40, 0, 2**63, 2**64 - 1, 2**40 + 200, 2**40 - 20, 2**32, 2**32 - 1]
+    for number, consumer in enumerate(consumers):
+        known.add(consumer, number)
+    assert taken(known, consumers) == list(range(len(consumers)))
     for consumer in (0, 2**63, 2**40 + 1):
         known.remove(consumer)
-    assert not known.unused
-
-
-def test_consumers_added_from_the_last_to_the_first_are_known():
-    known = AckRuns()
-    for consumer in reversed(range(300)):
-        known.add(consumer, consumer)
-    assert taken(known, range(300)) == list(range(300))
+    assert taken(known, consumers) == [0, 3, 4, 5, 6, 7]
+    known.add(0, 9)
+    assert taken(known, [0, 2**64 - 1]) == [9, 3]
+    for consumer in consumers:
+        known.remove(consumer)
+    assert known.unused
