@@ -21,7 +21,7 @@ FAULTS_ARGS ?=
 LOCK := build/lock/bin/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
   --no-emit-trusted-host --no-emit-find-links --allow-unsafe --strip-extras
 
-.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all lint compat compat-all compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-flood bench-followers bench-growth bench-isolation bench-limits bench-peers bench-secured bench-spark token-expiry strangers crash damage simulate cluster-faults lock proto clean
+.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all lint compat compat-smoke compat-all compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-flood bench-followers bench-growth bench-isolation bench-limits bench-peers bench-secured bench-spark token-expiry strangers crash damage simulate cluster-faults lock proto clean
 
 help:
 	@echo 'make run      set up and start vela standalone (RUN_ARGS="--broker-port 6650 ...")'
@@ -33,6 +33,7 @@ help:
 	@echo 'make wheel    dist/*.whl with the hot modules compiled; "pip install ." installs them as sources'
 	@echo 'make lint     ruff and mypy'
 	@echo 'make compat   the same scenarios on real Pulsar and on Vela (Java 17, Maven; without Go its client is left out)'
+	@echo 'make compat-smoke  a few of them on Vela and Pulsar 5.0.1, two minutes (COMPAT_ARGS="--oracle both" for make compat: all, on both releases)'
 	@echo 'make compat-all  all of it: also the long tests of tools and of compacted policies, and compat-migration (over an hour)'
 	@echo 'make compat-cluster  these scenarios on clusters, mixed ones too (Java 17, Maven; CLUSTERS="NAME ...")'
 	@echo 'make compat-migration  from Pulsar to Vela and back, mixed clusters: the long forms, half an hour (Java 17, Maven)'
@@ -115,10 +116,13 @@ lint: setup-dev
 	$(BIN)/mypy
 
 compat: setup-dev
-	$(BIN)/python -m pytest compat_tests bench --ignore compat_tests/spark -m 'not slow' $(COMPAT_ARGS)
+	$(BIN)/python -m pytest compat_tests bench --ignore compat_tests/spark -m 'not slow' --record $(COMPAT_ARGS)
+
+compat-smoke: setup-dev
+	$(BIN)/python -m pytest compat_tests --ignore compat_tests/spark -m smoke --oracle 5.0.1 $(COMPAT_ARGS)
 
 compat-all: setup-dev
-	$(BIN)/python -m pytest compat_tests bench --ignore compat_tests/spark $(COMPAT_ARGS)
+	$(BIN)/python -m pytest compat_tests bench --ignore compat_tests/spark --record $(COMPAT_ARGS)
 
 compat-migration: setup-dev
 	$(BIN)/python -m pytest compat_tests/test_migration.py compat_tests/test_mixed_cluster.py -m slow
@@ -129,7 +133,7 @@ compat-cluster: setup-dev
 	done; exit $$status
 
 compat-spark: setup-dev
-	$(BIN)/python -m pytest compat_tests/spark $(COMPAT_ARGS)
+	$(BIN)/python -m pytest compat_tests/spark --record $(COMPAT_ARGS)
 
 bench: compile
 	$(BIN)/python -m bench $(BENCH_ARGS)
@@ -197,6 +201,7 @@ lock:
 	$(LOCK) --extra build --extra pipeline --extra pipeline-tests \
 	  --output-file requirements-pipeline.lock pyproject.toml
 	$(LOCK) --output-file compat_tests/spark/requirements.lock compat_tests/spark/requirements.in
+	$(LOCK) --output-file compat_tests/oracle/pulsar5/java.lock compat_tests/oracle/pulsar5/java.in
 
 proto: setup-dev
 	$(BIN)/python -m protocol.generate

@@ -12,19 +12,18 @@ import base64
 import hashlib
 import hmac
 import json
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from compat_tests.oracle.ports import free_ports
-from compat_tests.oracle.pulsar_server import PulsarServer
 from compat_tests.oracle.vela_server import VelaServer
+from compat_tests.servers import oracle, start_all
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from compat_tests.conftest import Servers
     from compat_tests.oracle.server_process import ServerProcess
+    from compat_tests.servers import Servers, Wanted
 
 SECRET: Final = b"a secret of the compatibility tests, not of anyone"
 SUPER: Final = "super"
@@ -113,8 +112,8 @@ OWN_CLIENT: Final = {
 
 def start_authorized(
     directory: Path,
+    wanted: Wanted,
     more: dict[str, str] | None = None,
-    only: str | None = None,
     *,
     tls: bool = False,
 ) -> Servers:
@@ -125,20 +124,13 @@ def start_authorized(
         return configuration() | (more or {}) | port | others
 
     servers: dict[str, ServerProcess] = {}
-    if only != "pulsar":
+    if wanted.vela:
         servers["vela"] = VelaServer(directory / "vela", keys_with({}))
-    if only != "vela":
-        servers["pulsar"] = PulsarServer(directory / "pulsar", keys_with(OWN_CLIENT))
+    for release in wanted.releases:
+        servers[release.name] = oracle(directory, release, keys_with(OWN_CLIENT))
     for server in servers.values():
         server.http_headers = ROOT.http_headers
-    try:
-        with ThreadPoolExecutor(2) as pool:
-            for start in [pool.submit(server.start) for server in servers.values()]:
-                start.result()
-    except BaseException:
-        for server in servers.values():
-            server.close()
-        raise
+    start_all(servers)
     return servers
 
 

@@ -1,16 +1,17 @@
-"""Fixtures of the comparison: both servers, the client programs, and the matrix at the end.
+"""Fixtures of the comparison: the servers, the client programs, and the matrix at the end.
 
 The servers start once per run, side by side. Scenarios that stop or kill a server get a second
-pair, so that a server which does not come back spoils nothing else.
+set, so that a server which does not come back spoils nothing else.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -19,21 +20,24 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from compat_tests.clients.builds import go_command, java_command
 from compat_tests.clients.driver import SCENARIO_TIMEOUT_SECONDS, ClientAbsent, Driver
 from compat_tests.cluster_results import ClusterResults
-from compat_tests.matrix import CLIENT_TITLES, MATRICES
+from compat_tests.matrix import CLIENT_TITLES, DIFFERS, EQUAL, LISTED, MATRICES
 from compat_tests.oracle.cluster_layouts import LAYOUTS
-from compat_tests.oracle.comparison import Player, difference, lines, play_on_all
+from compat_tests.oracle.comparison import Player, failures, lines, play_on_all
 from compat_tests.oracle.distribution import OracleAbsent
-from compat_tests.oracle.pulsar_server import PulsarServer
-from compat_tests.oracle.server_process import ServerProcess
-from compat_tests.oracle.vela_server import VelaServer
+from compat_tests.oracle.releases import FIRST, RELEASES
+from compat_tests.oracle_differences import compared, of_scenario, pairs
+from compat_tests.servers import BOTH, ORACLE_NAMES, Servers, start_servers, wanted
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from compat_tests.oracle.releases import Release
+    from compat_tests.oracle.server_process import ServerProcess
+    from compat_tests.oracle_differences import Pair
+    from compat_tests.servers import Wanted
 
 # Their assertions tell what differs.
 pytest.register_assert_rewrite("compat_tests.migration")
 
-Servers = Mapping[str, ServerProcess]
+SMOKE: Final = Path(__file__).resolve().parent / "smoke.txt"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,6 +45,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--only-server",
         choices=("vela", "pulsar"),
         help="run the scenarios on one server only; nothing is compared and no matrix is written",
+    )
+    parser.addoption(
+        "--oracle",
+        choices=(*RELEASES, BOTH),
+        default=FIRST.version,
+        help="the release of real Pulsar to compare with, or both at once, which are then also"
+        f" compared with each other (default {FIRST.version})",
     )
     parser.addoption(
         "--cluster",
@@ -54,46 +65,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="with --cluster: only the scenarios that the record does not have as equal yet",
     )
     parser.addoption(
+        "--record",
+        action="store_true",
+        help="put the results into docs/compatibility.json and -spark.json, and write their pages",
+    )
+    parser.addoption(
         "--oracle-required",
         action="store_true",
         help="where real Pulsar cannot be had, the tests that need it fail and are not skipped",
     )
 
 
-def start_servers(
-    directory: Path,
-    only: str | None,
-    configuration: dict[str, str] | None = None,
-    cluster: str | None = None,
-) -> Servers:
-    """Both servers, or the only one that is wanted, with the same configuration; a cluster in the
-    place of `vela` if one is named."""
-    servers: dict[str, ServerProcess] = {}
-    if only != "pulsar":
-        if cluster is None:
-            servers["vela"] = VelaServer(directory / "vela", configuration)
-        else:
-            servers["cluster"] = LAYOUTS[cluster].server(directory / "cluster", configuration)
-    if only != "vela":
-        servers["pulsar"] = PulsarServer(directory / "pulsar", configuration)
-    try:
-        with ThreadPoolExecutor(2) as pool:
-            starts = [pool.submit(server.start) for server in servers.values()]
-        for start in starts:
-            start.result()
-    except BaseException:
-        for server in servers.values():  # the other one may be up
-            server.close()
-        raise
-    return servers
-
-
 @pytest.fixture(scope="session")
 def servers(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Iterator[Servers]:
-    """Both servers, up for the whole run."""
-    started = _started(tmp_path_factory.mktemp("servers"), pytestconfig)
+    """All servers, up for the whole run."""
+    started = start_servers(tmp_path_factory.mktemp("servers"), wanted(pytestconfig))
     yield started
     _end(started, lambda server: server.stop())
 
@@ -102,14 +90,9 @@ def servers(
 def own_servers_of_session(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Iterator[Servers]:
-    started = _started(tmp_path_factory.mktemp("own-servers"), pytestconfig)
+    started = start_servers(tmp_path_factory.mktemp("own-servers"), wanted(pytestconfig))
     yield started
     _end(started, lambda server: server.kill())
-
-
-def _started(directory: Path, config: pytest.Config) -> Servers:
-    only, cluster = config.getoption("--only-server"), config.getoption("--cluster")
-    return start_servers(directory, only, cluster=cluster)
 
 
 def _end(servers: Servers, action: Callable[[ServerProcess], object]) -> None:
@@ -128,7 +111,7 @@ def _end(servers: Servers, action: Callable[[ServerProcess], object]) -> None:
 
 @pytest.fixture
 def own_servers(own_servers_of_session: Servers) -> Servers:
-    """A pair that scenarios may stop and kill; brought up again if the last one left it down."""
+    """A set that scenarios may stop and kill; brought up again if the last one left it down."""
     for server in own_servers_of_session.values():
         if not server.is_running():
             server.kill()  # reap it, if it ended by itself
@@ -170,11 +153,10 @@ def drivers_of(
     try:
         built = command()
     except ClientAbsent as absent:
-        MATRICES[client].skipped(client, str(absent))
         pytest.skip(str(absent))
     drivers = {
         server: Driver(client, built, directory / f"{client}-{server}.log", keys, timeout_seconds)
-        for server in ("vela", "cluster", "pulsar")
+        for server in ("vela", "cluster", *ORACLE_NAMES)
     }
     yield drivers
     for driver in drivers.values():
@@ -210,20 +192,48 @@ def compare(pytestconfig: pytest.Config) -> Compare:
 
     def play_and_compare(client: str, scenario: str, on: Servers, play: Player) -> None:
         outcomes = play_on_all(on, play)
-        told = difference(outcomes)
         again = [each.failure_before for each in outcomes.values() if each.failure_before]
         for why in again:
             what = f"{client} {scenario} was run again, because the oracle failed: {why}"
             warnings.warn(what, RuntimeWarning, stacklevel=2)
-        if len(on) == 2:
-            results = MATRICES[client] if cluster is None else ClusterResults(cluster)
-            results.record(client, scenario, told is None, again=bool(again))
-        else:  # shown by `pytest -s`
+        if len(on) == 1:  # shown by `pytest -s`
             print("", *lines(next(iter(outcomes.values())).trace), sep="\n")
-        if told is not None:
-            pytest.fail(f"{client} {scenario}\n{told}", pytrace=False)
+        told = failures(outcomes)
+        traces = {name: outcome.trace for name, outcome in outcomes.items()}
+        results: dict[Pair, str] = dict.fromkeys(pairs(list(on)), DIFFERS)
+        if not told:
+            for pair, (wrong, is_same) in compared(traces, of_scenario(client, scenario)).items():
+                results[pair] = DIFFERS if wrong else EQUAL if is_same else LISTED
+                told += wrong
+        if cluster is not None:
+            is_equal = DIFFERS not in results.values()
+            ClusterResults(cluster).record(client, scenario, is_equal, again=bool(again))
+        elif results:
+            MATRICES[client].record(client, scenario, results, again=bool(again))
+        if told:
+            pytest.fail(f"{client} {scenario}\n" + "\n".join(told), pytrace=False)
 
     return play_and_compare
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test of one release of real Pulsar beside Vela runs with each that is wanted."""
+    if "release" in metafunc.fixturenames:
+        metafunc.parametrize(
+            "release",
+            wanted(metafunc.config).releases or [FIRST],
+            ids=lambda release: release.version,
+            scope="session",
+        )
+
+
+@pytest.fixture(scope="session")
+def beside(pytestconfig: pytest.Config, release: Release) -> Wanted:
+    """Vela and one release. Skips the test where one of the two is left out."""
+    chosen = wanted(pytestconfig)
+    if not chosen.is_comparison:
+        pytest.skip("there is nothing to compare with")
+    return replace(chosen, releases=(release,), cluster=None)
 
 
 def matrix_name(scenario: str, guarded: tuple[str, str] | None = None) -> str:
@@ -235,9 +245,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     cluster = config.getoption("--cluster")
     if cluster is not None:
         _choose_for_cluster(cluster, config, items)
+    smoke = {tuple(line.split()) for line in SMOKE.read_text().splitlines() if line[0] != "#"}
     for item in items:
         scenario = getattr(item, "callspec", None)
         client = item.get_closest_marker("client")
+        if client and scenario and (client.args[0], scenario.params.get("scenario")) in smoke:
+            item.add_marker(pytest.mark.smoke)
         if client is not None and scenario is not None and cluster is None:
             name, params = client.args[0], scenario.params
             scenario_name = matrix_name(params["scenario"], params.get("guarded"))
@@ -281,6 +294,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "client(name): the stock client that runs the scenario")
+    config.addinivalue_line("markers", "smoke: one of the few scenarios in smoke.txt")
     config.addinivalue_line("markers", "guarded: the servers want credentials; not on clusters")
     config.addinivalue_line("markers", "standalone: servers of its own; not on clusters")
     config.addinivalue_line("markers", "broadcast: needs a broker of Vela, standalone or not")
@@ -290,5 +304,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    for matrix in dict.fromkeys(MATRICES.values()):
-        matrix.write_when_complete()
+    if session.config.getoption("--record"):
+        for matrix in dict.fromkeys(MATRICES.values()):
+            matrix.write()

@@ -1,17 +1,25 @@
-"""Scenario by client, equal on both servers or not, each document from a whole run.
+"""Scenario by client: equal on Vela and each release of real Pulsar, and on the releases, or not.
 
-`docs/compatibility.md` is of the message clients, `docs/compatibility-spark.md` of the connector.
+`docs/compatibility.md` is of the message clients, `docs/compatibility-spark.md` of the connector;
+beside each stands the record that it is made from.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import pulsar
 
-from compat_tests.oracle.distribution import PULSAR_VERSION, TREE
+from compat_tests.oracle.distribution import TREE
+from compat_tests.oracle.releases import RELEASES
+from compat_tests.oracle_differences import Difference, Pair, listed, pairs
 from compat_tests.spark.environment import CONNECTOR_VERSION, SPARK_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 DOCUMENTS = TREE / "docs"
 CLIENTS = Path(__file__).resolve().parent / "clients"
@@ -44,8 +52,22 @@ def modules_of_scenarios(tests: Path) -> frozenset[str]:
     )
 
 
+EQUAL: Final = "equal"
+LISTED: Final = "listed"
+DIFFERS: Final = "differs"
+AGAIN: Final = " (again)"
+_PAIRS: Final[tuple[Pair, ...]] = tuple(pairs(["vela", *(each.name for each in RELEASES.values())]))
+
+Results = dict[str, dict[str, dict[str, str]]]
+"""Client -> scenario -> a pair of servers, as `vela and 4.0.8` -> EQUAL, LISTED or DIFFERS."""
+
+
 class Matrix:
-    """Results as they come in; written only when every scenario has been run."""
+    """A record that grows: the last result of each scenario with each pair of servers.
+
+    A run may be of some scenarios, or with one release of real Pulsar; it replaces what it has
+    seen and leaves the rest. A run that has collected all scenarios drops those that are gone.
+    """
 
     def __init__(
         self, document: Path, introduction: tuple[str, ...], clients: dict[str, str], tests: Path
@@ -57,87 +79,147 @@ class Matrix:
         self._introduction = introduction
         self._clients = clients
         self._expected: set[tuple[str, str]] = set()
-        self._results: dict[tuple[str, str], bool] = {}
-        self._again: set[tuple[str, str]] = set()
-        self._skipped: dict[str, str] = {}
+        self._seen: Results = {}
 
     def expect(self, client: str, scenario: str, module: str) -> None:
         """A scenario that was collected, and the file that plays it."""
         self._expected.add((client, scenario))
         self._modules.add(module)
 
-    def record(self, client: str, scenario: str, equal: bool, again: bool = False) -> None:
-        """A scenario that was run on both servers, `again` because the oracle failed first."""
-        self._results[client, scenario] = equal
-        if again:
-            self._again.add((client, scenario))
+    def record(
+        self, client: str, scenario: str, results: Mapping[Pair, str], again: bool = False
+    ) -> None:
+        """The result of one scenario by pair of servers; `again`: played twice, because an oracle
+        failed."""
+        of_scenario = self._seen.setdefault(client, {}).setdefault(scenario, {})
+        for pair, result in results.items():
+            of_scenario[" and ".join(pair)] = result + (AGAIN if again else "")
 
-    def skipped(self, client: str, why: str) -> None:
-        """A client that is not on this machine."""
-        self._skipped[client] = why
-
-    def write_when_complete(self) -> bool:
-        """Write the document unless something was left out; tells whether it did."""
-        wanted = {key for key in self._expected if key[0] not in self._skipped}
-        if not wanted or set(self._results) != wanted or self._skipped:
-            return False
-        if {client for client, _ in wanted} != set(self._clients):
-            return False
-        if not self._modules_wanted <= self._modules:  # a run of some files alone
-            return False
+    def write(self) -> None:
+        """Put what was seen into the record, and write the page from it."""
+        if not self._seen:
+            return
+        results = self.merged()
         self._document.parent.mkdir(exist_ok=True)
-        self._document.write_text(self.text())
-        return True
+        record = self._document.with_suffix(".json")
+        record.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+        self._document.write_text(self.text(results))
 
-    def text(self) -> str:
-        """The document."""
-        clients = [client for client in self._clients if client in {c for c, _ in self._results}]
-        scenarios = sorted({scenario for _, scenario in self._results})
-        equal = sum(self._results.values())
+    def merged(self) -> Results:
+        """The record with what was seen in this run."""
+        record = self._document.with_suffix(".json")
+        results: Results = json.loads(record.read_text()) if record.is_file() else {}
+        for client, scenarios in self._seen.items():
+            for scenario, of_scenario in scenarios.items():
+                results.setdefault(client, {}).setdefault(scenario, {}).update(of_scenario)
+        if self._modules_wanted <= self._modules:
+            results = {
+                client: {
+                    scenario: of_scenario
+                    for scenario, of_scenario in scenarios.items()
+                    if (client, scenario) in self._expected
+                }
+                for client, scenarios in results.items()
+            }
+        return results
+
+    def text(self, results: Results) -> str:
+        """The page."""
+        clients = [client for client in self._clients if results.get(client)]
+        scenarios = sorted({scenario for client in clients for scenario in results[client]})
+        names = [" and ".join(pair) for pair in _PAIRS]
         lines = [
             *self._introduction,
             "",
-            f"{equal} of {len(self._results)} are equal.",
+            *(_count(results, clients, name) for name in names),
             "",
-            "| scenario | " + " | ".join(self._clients[client] for client in clients) + " |",
-            "|---|" + "---|" * len(clients),
+            "Clients: " + ", ".join(self._clients[client] for client in clients) + ".",
+            "",
+            "| scenario | clients | " + " | ".join(map(_title, names)) + " |",
+            "|---|---|" + "---|" * len(names),
         ]
         for scenario in scenarios:
-            cells = [self._cell(client, scenario) for client in clients]
-            lines.append(f"| {scenario} | " + " | ".join(cells) + " |")
-        return "\n".join(lines) + "\n"
+            rows = {each: results[each][scenario] for each in clients if scenario in results[each]}
+            cells = [_cell({each: row.get(name) for each, row in rows.items()}) for name in names]
+            lines.append(f"| {scenario} | {', '.join(rows)} | {' | '.join(cells)} |")
+        known = [each for each in listed() if set(each.clients) & set(self._clients)]
+        return "\n".join([*lines, *(differences_text(known) if known else [])]) + "\n"
 
-    def _cell(self, client: str, scenario: str) -> str:
-        result = self._results.get((client, scenario))
-        if result is None:
-            return "-"
-        again = " (again)" if (client, scenario) in self._again else ""
-        return ("equal" if result else "**differs**") + again
+
+def _title(name: str) -> str:
+    return name.replace("vela", "Vela")
+
+
+def _count(results: Results, clients: list[str], name: str) -> str:
+    found = [row[name] for client in clients for row in results[client].values() if name in row]
+    of_kind = {kind: sum(each.startswith(kind) for each in found) for kind in (EQUAL, LISTED)}
+    rest = len(found) - sum(of_kind.values())
+    return (
+        f"* {_title(name)}: {of_kind[EQUAL]} of {len(found)} are equal,"
+        f" {of_kind[LISTED]} differ as listed, {rest} otherwise."
+    )
+
+
+def _cell(by_client: Mapping[str, str | None]) -> str:
+    """One word when all clients have the same, else each result with its clients."""
+    by_result: dict[str, list[str]] = {}
+    for client, result in by_client.items():
+        by_result.setdefault(result or "not run", []).append(client)
+    told = {result: f"**{result}**" if DIFFERS in result else result for result in by_result}
+    if len(by_result) == 1:
+        return next(iter(told.values()))
+    return "; ".join(f"{told[result]}: {', '.join(by_result[result])}" for result in by_result)
+
+
+def differences_text(known: Iterable[Difference]) -> list[str]:
+    """The list of differences between the releases, as a part of the page."""
+    lines = ["", "## Where 4.0.8 and 5.0.1 differ", ""]
+    lines += ["| scenario | clients | " + " | ".join(RELEASES) + " | Vela follows | why |"]
+    lines += ["|---|---|" + "---|" * len(RELEASES) + "---|---|"]
+    for each in known:
+        shown = [_shown(each.shown[version]) for version in RELEASES]
+        lines.append(
+            f"| {each.scenario} | {', '.join(each.clients)} | {' | '.join(shown)}"
+            f" | {each.followed} | {each.why} |"
+        )
+    return lines
+
+
+def _shown(lines: Iterable[str]) -> str:
+    told = [f"`{line}`".replace("|", "\\|") for line in lines]
+    return "<br>".join(told) or "nothing"
 
 
 PLAYED_AGAIN = (
     "",
     "A scenario that fails on Apache Pulsar is run once more, and marked *again*; one that",
-    "fails on Vela, then too, has failed.",
+    "fails on Vela, then too, has failed. Each result is that of the last run of the scenario.",
+)
+_BOTH: Final = " and on Apache Pulsar " + " and ".join(RELEASES)
+_WORDS: Final = (
+    "*equal*: the two of the column are the same. *listed*: they differ in what the",
+    "releases of Pulsar themselves show differently, as listed below, and Vela shows",
+    "what one of them shows. **differs**: they differ otherwise.",
 )
 INTRODUCTION = (
     "# Compatibility with Apache Pulsar",
     "",
     "Generated by `make compat`; do not edit. Every scenario is run by a stock client",
-    f"on Vela and on Apache Pulsar {PULSAR_VERSION}, and what the user sees (contents,",
+    f"on Vela{_BOTH}, and what the user sees (contents,",
     "order, keys, properties, redelivery counts, names of errors) is compared event by",
-    "event. *equal*: the two are the same. *differs*: they are not. A dash: the client",
-    "does not run this scenario, because its interface has no such thing or another",
-    "client already shows it.",
+    "event. A client that is not named does not run the scenario, because its",
+    "interface has no such thing or another client already shows it.",
+    *_WORDS,
     *PLAYED_AGAIN,
 )
 SPARK_INTRODUCTION = (
     "# Compatibility with the Spark connector",
     "",
     "Generated by `make compat-spark`; do not edit. Every scenario is a PySpark job that uses",
-    f"the stock connector, run on Vela and on Apache Pulsar {PULSAR_VERSION}. What its user sees",
+    f"the stock connector, run on Vela{_BOTH}. What its user sees",
     "(rows, columns, registered schemas, subscriptions left behind, texts of failures) is",
-    "compared event by event. *equal*: the two are the same. *differs*: they are not.",
+    "compared event by event.",
+    *_WORDS,
     "`own-reader-...` are read with Vela's own reader for Spark 3 beside the connector.",
     *PLAYED_AGAIN,
 )

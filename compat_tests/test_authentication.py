@@ -37,10 +37,9 @@ from compat_tests.guarded_servers import (
     renewed_file,
     show_to,
 )
-from compat_tests.matrix import MATRICES
 from compat_tests.oracle.comparison import Trace, difference, play_on_all
-from compat_tests.oracle.pulsar_server import PulsarServer
 from compat_tests.oracle.vela_server import VelaServer
+from compat_tests.servers import oracle, wanted
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 
@@ -87,12 +86,12 @@ def guarded(
     directory = tmp_path_factory.mktemp(f"guarded-{algorithm}")
     issuer = Issuer(algorithm)
     keys = configuration(issuer, directory, anonymous)
-    only = pytestconfig.getoption("--only-server")
+    chosen = wanted(pytestconfig)
     servers: dict[str, ServerProcess] = {}
-    if only != "pulsar":
+    if chosen.vela:
         servers["vela"] = VelaServer(directory / "vela", keys)
-    if only != "vela":
-        servers["pulsar"] = PulsarServer(directory / "pulsar", keys | own_client(issuer))
+    for release in chosen.releases:
+        servers[release.name] = oracle(directory, release, keys | own_client(issuer))
     with ExitStack() as stack:
         for server in servers.values():
             show_to(server, issuer)
@@ -217,7 +216,6 @@ def play_program(
     try:
         built = command()
     except ClientAbsent as absent:
-        MATRICES[client].skipped(client, str(absent))
         pytest.skip(str(absent))
     with ExitStack() as stack:
         stack.enter_context(renewed_file(guarded.issuer, keys))

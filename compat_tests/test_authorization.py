@@ -16,17 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from compat_tests.authorization_probes import Table
-    from compat_tests.conftest import Servers
     from compat_tests.oracle.server_process import ServerProcess
+    from compat_tests.servers import Servers, Wanted
 
 
 @pytest.fixture(scope="module")
-def authorized(
-    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
-) -> Iterator[Servers]:
-    if pytestconfig.getoption("--only-server"):
-        pytest.skip("there is nothing to compare with")
-    servers = start_authorized(tmp_path_factory.mktemp("authorized"))
+def authorized(tmp_path_factory: pytest.TempPathFactory, beside: Wanted) -> Iterator[Servers]:
+    servers = start_authorized(tmp_path_factory.mktemp("authorized"), beside)
     yield servers
     for server in servers.values():
         server.kill()
@@ -35,7 +31,7 @@ def authorized(
 def compared(servers: Servers, ask: Callable[[ServerProcess, str], Table], mark: str) -> list[str]:
     """What differs without a reason, one line for each cell."""
     with ThreadPoolExecutor(2) as pool:
-        vela, oracle = pool.map(lambda name: ask(servers[name], mark), ("vela", "pulsar"))
+        vela, oracle = pool.map(lambda server: ask(server, mark), servers.values())
     assert vela.keys() == oracle.keys()
     return [
         f"{what} [{variant}] for {caller}: {cell!r}, Pulsar {oracle[what, variant][caller]!r}"
@@ -56,7 +52,7 @@ def test_every_route_is_refused_to_those_whom_pulsar_refuses_it(authorized: Serv
 def test_a_revoked_grant_ends_what_is_open_as_on_pulsar(authorized: Servers):
     with ThreadPoolExecutor(2) as pool:
         vela, oracle = pool.map(
-            lambda name: play_all(authorized[name], "of-revocation"), ("vela", "pulsar")
+            lambda server: play_all(server, "of-revocation"), authorized.values()
         )
     administrators = "other administrators"
     assert vela.pop(administrators)["admin"][0] == "CLOSE_PRODUCER"

@@ -25,15 +25,17 @@ from compat_tests.credential_attempts import (
 )
 from compat_tests.guarded_servers import PROVIDERS
 from compat_tests.loopback_issuer import LoopbackIssuer
+from compat_tests.servers import wanted
 from security.testing.certificates import Authority
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from compat_tests.conftest import Compare, Drivers, Servers
+    from compat_tests.conftest import Compare, Drivers
     from compat_tests.oracle.comparison import Trace
     from compat_tests.oracle.server_process import ServerProcess
+    from compat_tests.servers import Servers
 
 HOST = "127.0.0.1"
 PLAYED = pytest.mark.parametrize("scenario", sorted(SCENARIOS))
@@ -82,8 +84,7 @@ def places(
             "tlsTrustCertsFilePath": files.authority,
             **issuer.configuration(),
         }
-        only = pytestconfig.getoption("--only-server")
-        servers = start_authorized(directory, more, only, tls=True)
+        servers = start_authorized(directory, wanted(pytestconfig), more, tls=True)
         for server in servers.values():
             stack.callback(server.kill)
             make_tenant(server)

@@ -17,8 +17,8 @@ import pytest
 
 from compat_tests.clients.builds import go_command, java_command
 from compat_tests.clients.driver import ClientAbsent, Driver
-from compat_tests.conftest import start_servers
 from compat_tests.oracle.distribution import pulsar_home
+from compat_tests.servers import Wanted, start_servers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,7 +49,8 @@ def vela(
 ) -> Iterator[ServerProcess]:
     """A Vela of this module's own, standalone or a cluster."""
     directory = tmp_path_factory.mktemp("broadcast")
-    started = start_servers(directory, "vela", cluster=pytestconfig.getoption("--cluster"))
+    wanted = Wanted(vela=True, releases=(), cluster=pytestconfig.getoption("--cluster"))
+    started = start_servers(directory, wanted)
     (server,) = started.values()
     yield server
     server.stop()

@@ -12,8 +12,8 @@ import pytest
 
 from compat_tests.clients.python.broker_unacked import CONFIGURATION, broker_unacked
 from compat_tests.clients.python.scenario import Stage
-from compat_tests.conftest import start_servers
 from compat_tests.oracle.comparison import ScenarioFailed, Trace, difference, play_on_all
+from compat_tests.servers import start_servers, wanted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ def test_who_holds_more_than_a_share_of_the_limit_waits(
             stage.close()
         return stage.trace
 
-    servers = start_servers(tmp_path, pytestconfig.getoption("--only-server"), CONFIGURATION)
+    servers = start_servers(tmp_path, wanted(pytestconfig), CONFIGURATION)
     try:
         assert difference(play_on_all(servers, play)) is None
     finally:

@@ -22,7 +22,7 @@ from compat_tests.command_pairs import CASES_AT_A_TIME, PAIRS, run_pairs
 
 if TYPE_CHECKING:
     from compat_tests.command_pairs import Found
-    from compat_tests.conftest import Servers
+    from compat_tests.servers import Servers
 
 VELA_REPETITIONS: Final = 2
 FIRST_REPETITIONS: Final = 2

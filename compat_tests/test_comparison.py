@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compat_tests.matrix import Matrix
 from compat_tests.oracle.comparison import (
     REPETITION_MARK,
     ScenarioFailed,
@@ -173,28 +172,3 @@ def test_an_oracle_that_does_not_come_up_again_is_told_with_what_came_before(
     told: Any = difference(play_on_all(both, play))
     assert "no room" in told
     assert "the server is gone" in told
-
-
-def test_the_page_marks_what_was_played_again(tmp_path: Path):
-    matrix = Matrix(tmp_path / "page.md", ("# Page",), {"java": "Java 4"}, tmp_path)
-    matrix.record("java", "reader", equal=True)
-    matrix.record("java", "seek", equal=True, again=True)
-    assert "| reader | equal |" in matrix.text()
-    assert "| seek | equal (again) |" in matrix.text()
-    assert "2 of 2 are equal." in matrix.text()
-
-
-def test_a_run_of_some_files_leaves_the_page_as_it_was(tmp_path: Path):
-    for name in ("test_one.py", "test_other.py"):
-        (tmp_path / name).write_text('pytestmark = pytest.mark.client("java")')
-    (tmp_path / "test_of_nobody.py").write_text("written('pytestmark = pytest.mark.client()')")
-    page = tmp_path / "page.md"
-    matrix = Matrix(page, ("# Page",), {"java": "Java 4"}, tmp_path)
-    matrix.expect("java", "reader", "test_one.py")
-    matrix.record("java", "reader", equal=True)
-    assert not matrix.write_when_complete()
-    assert not page.exists()
-    matrix.expect("java", "seek", "test_other.py")
-    matrix.record("java", "seek", equal=True)
-    assert matrix.write_when_complete()
-    assert "2 of 2 are equal." in page.read_text()

@@ -17,17 +17,17 @@ from compat_tests.clients.builds import go_command, java_command
 from compat_tests.clients.driver import ClientAbsent, Driver
 from compat_tests.clients.python.expiry import WAIT_SECONDS, expiry
 from compat_tests.clients.python.scenario import Stage
-from compat_tests.conftest import start_servers
-from compat_tests.matrix import MATRICES
 from compat_tests.oracle.comparison import ScenarioFailed, Trace
+from compat_tests.servers import ORACLE_NAMES, start_servers, wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from compat_tests.conftest import Compare, Servers
+    from compat_tests.conftest import Compare
     from compat_tests.oracle.comparison import Player
     from compat_tests.oracle.server_process import ServerProcess
+    from compat_tests.servers import Servers
 
 AT_THEIR_OWN_TIME = {
     "messageExpiryCheckIntervalInMinutes": "1",
@@ -79,7 +79,6 @@ def playing(
                 built = command()
             except ClientAbsent as missing:
                 absent[client] = str(missing)
-                MATRICES[client].skipped(client, str(missing))
                 continue
             drivers = {
                 name: Driver(
@@ -89,14 +88,12 @@ def playing(
                     keys_directory,
                     2 * WAIT_SECONDS,
                 )
-                for name in ("vela", "pulsar")
+                for name in ("vela", *ORACLE_NAMES)
             }
             for driver in drivers.values():
                 stack.callback(driver.close)
             players[client] = _in_program(drivers)
-        servers = start_servers(
-            directory, pytestconfig.getoption("--only-server"), AT_THEIR_OWN_TIME
-        )
+        servers = start_servers(directory, wanted(pytestconfig), AT_THEIR_OWN_TIME)
         for server in servers.values():
             stack.callback(server.close)
             stack.callback(server.kill)

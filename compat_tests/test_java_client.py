@@ -10,7 +10,8 @@ from compat_tests.clients.builds import JAVA_SCENARIOS, scenario_names
 from compat_tests.conftest import player
 
 if TYPE_CHECKING:
-    from compat_tests.conftest import Compare, Drivers, Servers
+    from compat_tests.conftest import Compare, Drivers
+    from compat_tests.servers import Servers
 
 pytestmark = pytest.mark.client("java")
 

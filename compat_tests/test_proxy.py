@@ -31,13 +31,14 @@ from compat_tests.credential_attempts import (
 )
 from compat_tests.oracle.comparison import difference, play_on_all
 from compat_tests.oracle.pulsar_proxy import PulsarProxy
+from compat_tests.servers import wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from compat_tests.conftest import Servers
     from compat_tests.oracle.comparison import Trace
     from compat_tests.oracle.server_process import ServerProcess
+    from compat_tests.servers import Servers
 
 pytestmark = pytest.mark.slow
 
@@ -60,8 +61,8 @@ def proxied(
     """The proxy names the role of its client, or forwards the client's credential, too."""
     forwards = str(request.param).lower()
     directory = tmp_path_factory.mktemp("proxied")
-    only = pytestconfig.getoption("--only-server")
-    servers = start_authorized(directory, {"authenticateOriginalAuthData": forwards}, only)
+    of_broker = {"authenticateOriginalAuthData": forwards}
+    servers = start_authorized(directory, wanted(pytestconfig), of_broker)
     own = configuration()
     keys = {
         "authenticationEnabled": "true",

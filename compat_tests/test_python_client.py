@@ -14,8 +14,9 @@ from compat_tests.oracle.comparison import ScenarioFailed, Trace
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from compat_tests.conftest import Compare, Servers
+    from compat_tests.conftest import Compare
     from compat_tests.oracle.server_process import ServerProcess
+    from compat_tests.servers import Servers
 
 pytestmark = pytest.mark.client("python")
 

@@ -13,7 +13,6 @@ import ssl
 import subprocess
 import urllib.error
 import urllib.request
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,17 +23,17 @@ from compat_tests.oracle.comparison import difference, play_on_all
 from compat_tests.oracle.configuration import properties
 from compat_tests.oracle.distribution import pulsar_home
 from compat_tests.oracle.ports import free_ports
-from compat_tests.oracle.pulsar_server import PulsarServer
 from compat_tests.oracle.vela_server import VelaServer
+from compat_tests.servers import oracle, start_all, wanted
 from security.testing.certificates import Authority
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from compat_tests.conftest import Servers
     from compat_tests.oracle.comparison import Trace
     from compat_tests.oracle.server_process import ServerProcess
+    from compat_tests.servers import Servers
 
 OPERATION_SECONDS = 6
 TOOL_SECONDS_MAX = 120.0
@@ -108,17 +107,9 @@ class Place:
 
 
 def started(directory: Path, config: pytest.Config, files: Files, **more: str) -> Iterator[Servers]:
-    kinds: dict[str, type[VelaServer | PulsarServer]] = {
-        "vela": VelaServer,
-        "pulsar": PulsarServer,
-    }
-    only = config.getoption("--only-server")
-    servers: dict[str, ServerProcess] = {}
-    for name, kind in kinds.items():
-        if only not in (None, name):
-            continue
+    def keys() -> dict[str, str]:
         binary, web = free_ports(2)
-        keys = {
+        return {
             "brokerServicePortTls": str(binary),
             "webServicePortTls": str(web),
             "tlsCertificateFilePath": files.server[0],
@@ -126,11 +117,15 @@ def started(directory: Path, config: pytest.Config, files: Files, **more: str) -
             "tlsTrustCertsFilePath": files.authority,
             **more,
         }
-        servers[name] = kind(directory / name, keys)
+
+    chosen = wanted(config)
+    servers: dict[str, ServerProcess] = {}
+    if chosen.vela:
+        servers["vela"] = VelaServer(directory / "vela", keys())
+    for release in chosen.releases:
+        servers[release.name] = oracle(directory, release, keys())
+    start_all(servers)
     try:
-        with ThreadPoolExecutor(2) as pool:
-            for start in [pool.submit(server.start) for server in servers.values()]:
-                start.result()
         yield servers
     finally:
         for server in servers.values():

@@ -96,8 +96,8 @@ def is_of_use(server: ServerProcess) -> bool:
     return server.is_running() and server.is_ready() and server.flaw_of_start() is None
 
 
-def difference(outcomes: Mapping[str, Outcome]) -> str | None:
-    """None when all are equal and complete; else a text for a human."""
+def failures(outcomes: Mapping[str, Outcome]) -> list[str]:
+    """Lines for a human about servers on which the scenario did not reach its end."""
     told: list[str] = []
     for name, outcome in outcomes.items():
         if outcome.failure is not None:
@@ -107,12 +107,19 @@ def difference(outcomes: Mapping[str, Outcome]) -> str | None:
             told += [f"  seen before it: {line}" for line in lines(outcome.trace)[-5:]]
         elif not outcome.trace:
             told.append(f"on {name} nothing was seen")
-    if not told and len(outcomes) == 2:
-        (first, left), (second, right) = sorted(outcomes.items())
-        if left.trace != right.trace:
-            told += difflib.unified_diff(
-                lines(left.trace), lines(right.trace), first, second, lineterm="", n=2
-            )
+    return told
+
+
+def difference(outcomes: Mapping[str, Outcome]) -> str | None:
+    """None when all are equal and complete; else a text for a human."""
+    told = failures(outcomes)
+    if not told:
+        (first, left), *others = sorted(outcomes.items())
+        for name, right in others:
+            if left.trace != right.trace:
+                told += difflib.unified_diff(
+                    lines(left.trace), lines(right.trace), first, name, lineterm="", n=2
+                )
     return "\n".join(told) or None
 
 

@@ -1,28 +1,19 @@
-"""Real Pulsar: `bin/pulsar standalone` without stream storage and functions worker.
+"""Real Pulsar in one process, of either release, without stream storage and functions worker.
 
 Everything it writes (metadata, ledgers, logs, its generated configuration) stays below its own
-directory, so several can run beside each other on the one unpacked distribution.
+directory, so several can run beside each other on what was fetched once.
 """
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
-from compat_tests.oracle.configuration import with_keys
-from compat_tests.oracle.distribution import pulsar_home
 from compat_tests.oracle.ports import free_ports
+from compat_tests.oracle.releases import FIRST, Release
 from compat_tests.oracle.server_process import ServerProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-SMALL_HEAP = {
-    "PULSAR_MEM": "-Xms256m -Xmx1g -XX:MaxDirectMemorySize=1g",
-    # The quick compiler alone: a start takes a third less CPU time, and no scenario lasts long.
-    "PULSAR_GC": "-XX:+UseParallelGC -XX:TieredStopAtLevel=1 -XX:+PerfDisableSharedMem",
-}
-
 
 # Printed whenever the broker sees the set of bookies change: two to four times at a start. After
 # kill -9 it may see its only bookie come and go up to a hundred times a second, for a minute and
@@ -34,49 +25,41 @@ BOOKIE_CHANGES_MAX = 20
 class PulsarServer(ServerProcess):
     """`small` limits the heap for comparisons; a benchmark leaves the distribution's defaults."""
 
-    name = "pulsar"
     is_oracle = True
     start_attempts = 4
 
     def __init__(
-        self, directory: Path, configuration: dict[str, str] | None = None, small: bool = True
+        self,
+        directory: Path,
+        configuration: dict[str, str] | None = None,
+        small: bool = True,
+        release: Release = FIRST,
+        name: str = "pulsar",
     ) -> None:
+        """`name`: tells it apart from a server of another release beside it."""
+        release.fetch()
         broker_port, web_port, self.bookie_port = free_ports(3)
         super().__init__(directory, broker_port, web_port, configuration)
-        self.home = pulsar_home()
+        self.name = name
+        self.release = release
         self._small = small
         self._configuration_path = directory / "standalone.conf"
         self._configuration_path.write_text(self._configuration_text())
 
     def command(self) -> list[str]:
-        return [
-            str(self.home / "bin" / "pulsar"),
-            "standalone",
-            "-nss",
-            "-nfw",
-            "--config",
-            str(self._configuration_path),
-            "--advertised-address",
-            "127.0.0.1",
-            "--bookkeeper-port",
-            str(self.bookie_port),
-            "--bookkeeper-dir",
-            str(self.directory / "bookkeeper"),
-            "--metadata-dir",
-            str(self.directory / "metadata"),
+        arguments = [
+            *("--config", str(self._configuration_path)),
+            *("--advertised-address", "127.0.0.1"),
+            *("--bookkeeper-port", str(self.bookie_port)),
+            *("--bookkeeper-dir", str(self.directory / "bookkeeper")),
+            *("--metadata-dir", str(self.directory / "metadata")),
         ]
+        return self.release.standalone_command(arguments, self._small)
 
     def environment(self) -> dict[str, str]:
-        own = {
-            "PULSAR_STANDALONE_CONF": str(self._configuration_path),
-            "PULSAR_LOG_DIR": str(self.directory / "logs"),
-            "PULSAR_LOG_LEVEL": "warn",
-        }
-        if self._small:
-            own |= SMALL_HEAP
-        if "JAVA_HOME" in os.environ:
-            own["JAVA_HOME"] = os.environ["JAVA_HOME"]
-        return own
+        return self.release.standalone_environment(
+            self._configuration_path, self.directory / "logs", self._small
+        )
 
     def flaw_of_start(self) -> str | None:
         changes = self.log_of_start().count(BOOKIES_CHANGED)
@@ -95,4 +78,4 @@ class PulsarServer(ServerProcess):
             "advertisedAddress": "127.0.0.1",
             "httpServerEnabled": "false",
         }
-        return with_keys(self.home / "conf" / "standalone.conf", wanted)
+        return self.release.configuration(wanted)

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compat_tests.conftest import drivers_of, start_servers
+from compat_tests.conftest import drivers_of
+from compat_tests.servers import start_servers, wanted
 from compat_tests.spark.environment import spark_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from compat_tests.conftest import Drivers, Servers
+    from compat_tests.conftest import Drivers
+    from compat_tests.servers import Servers
 
 # Ledgers of few entries, so that every stream reads over their ends, and nothing is trimmed
 # unless a scenario asks for it in a namespace of its own. The bookie is there to be read from.
@@ -33,7 +35,7 @@ def servers(
     """Both servers, up for the whole run; scenarios that stop one come last."""
     started = start_servers(
         tmp_path_factory.mktemp("spark-servers"),
-        pytestconfig.getoption("--only-server"),
+        wanted(pytestconfig),
         CONFIGURATION,
     )
     yield started

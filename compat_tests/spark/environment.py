@@ -1,21 +1,18 @@
 """Requirements of the connector's jobs: an environment of their own, and the connector's jar.
 
-Invariants: both stand in `.oracle/spark/`, made once for the versions pinned here; an environment
-counts as made when the stamp with the lock file's checksum is written, a jar when its checksum is
-the pinned one. pyspark 3.4 needs packages of its own, so it never shares Vela's environment.
+Invariants: both stand in `.oracle/spark/`, made once for the versions pinned here; the jar counts
+as fetched when its checksum is the pinned one. pyspark 3.4 needs packages of its own, so it never
+shares Vela's environment.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 from compat_tests.clients.driver import ClientAbsent
 from compat_tests.oracle.distribution import ORACLE_DIRECTORY, OracleAbsent, require_java
+from compat_tests.oracle.environments import NotInstalled, python_of
 from compat_tests.oracle.maven import NotFetched, fetched
 
 CONNECTOR_VERSION = "3.1.1.4"
@@ -28,7 +25,6 @@ JAR_SHA512 = (
 MAVEN_ARTIFACT = f"io.streamnative.connectors:pulsar-spark-connector_2.12:{CONNECTOR_VERSION}:jar"
 REQUIREMENTS = Path(__file__).resolve().parent / "requirements.lock"
 DIRECTORY = ORACLE_DIRECTORY / "spark"
-INSTALL_TIMEOUT_SECONDS = 1200
 
 
 def spark_command() -> list[str]:
@@ -55,31 +51,7 @@ def _jar() -> Path:
 
 
 def _python() -> Path:
-    environment = DIRECTORY / "venv"
-    python = environment / "bin" / "python"
-    stamp = environment / "made-from"
-    wanted = hashlib.sha512(REQUIREMENTS.read_bytes()).hexdigest()
-    if stamp.is_file() and stamp.read_text() == wanted:
-        return python
-    shutil.rmtree(environment, ignore_errors=True)
-    told = _run(sys.executable, "-m", "venv", str(environment))
-    if not told:
-        install = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-        told = _run(str(python), *install, "--require-hashes", "-r", str(REQUIREMENTS))
-    if told:
-        raise ClientAbsent(f"the packages of {REQUIREMENTS.name} could not be installed: {told}")
-    stamp.write_text(wanted)
-    return python
-
-
-def _run(*command: str) -> str:
-    """The end of what the command printed when it failed, else nothing."""
-    ran = subprocess.run(
-        command,
-        cwd=DIRECTORY,
-        capture_output=True,
-        text=True,
-        timeout=INSTALL_TIMEOUT_SECONDS,
-        check=False,
-    )
-    return (ran.stdout + ran.stderr).strip()[-2000:] if ran.returncode else ""
+    try:
+        return python_of(DIRECTORY / "venv", REQUIREMENTS)
+    except NotInstalled as error:
+        raise ClientAbsent(str(error)) from None
