@@ -60,6 +60,7 @@ HOT_MODULES: Final = (
     "protocol.command_frames",
     "protocol.frame_stream",
     "protocol.frames",
+    "protocol.dedup_ids",
     "protocol.plain_acks",
     "protocol.plain_requests",
     "protocol.request_frames",

@@ -37,6 +37,7 @@ class Publisher:
         self._run_id = run_id
         self._filler = random.Random(run_id).randbytes(size_bytes - SIZE_MIN)
         self._published_ns: list[int] = []
+        self._producer_name = ""
 
     def __enter__(self) -> Publisher:
         """Raises: ConnectionFailed, OSError."""
@@ -45,7 +46,8 @@ class Publisher:
             connection.find_topic(self._topic)
             request = connection.next_request_id()
             connection.send(client.producer(self._topic, _PRODUCER_ID, request))
-            connection.wait_for(_Type.PRODUCER_SUCCESS)
+            answer = connection.wait_for(_Type.PRODUCER_SUCCESS)
+            self._producer_name = answer.producer_success.producer_name
         except BaseException:
             connection.close()
             raise
@@ -70,7 +72,7 @@ class Publisher:
         content = payload(self._run_id, sequence, now_ns, self._filler)
         headers_and_payload = client.message(
             content,
-            producer_name="vela-perf",
+            producer_name=self._producer_name,
             sequence_id=sequence,
             publish_time=time.time_ns() // 1_000_000,
         )

@@ -8,9 +8,8 @@ from broker.net.errors import ConnectionRefused
 from broker.net.send_handler import SendHandler
 from broker.topics.subscription.delayed import delay_ms
 from broker.topics.topic.producer import NO_LIMITS, Producer
-from protocol import commands
 from protocol import pulsar_api_pb2 as pb
-from protocol.errors import ServerError
+from protocol.errors import BrokerError, NotAllowed, ServerError
 from protocol.metadata import (
     METADATA_UNCOUNTED_BYTES,
     check_metadata,
@@ -41,25 +40,15 @@ class Publishing(SendHandler):
         if size < PAYLOAD_BYTES_MIN:
             raise ConnectionRefused(f"SEND of {size} bytes, too few for message metadata")
         if not send.is_verified and not verify_checksum(payload):
-            session.send(
-                commands.send_error(
-                    producer_id,
-                    send.sequence_id,
-                    ServerError.ChecksumError,
-                    "Checksum failed on the broker",
-                )
-            )
+            broken = BrokerError(ServerError.ChecksumError, "Checksum failed on the broker")
+            producer.topic.refuse_message(producer, send, broken)
             return
         send.is_verified = True
         if size > METADATA_UNCOUNTED_BYTES:
             refusal = check_metadata(payload)
             if refusal:
                 # The code after which a client fails this message alone.
-                session.send(
-                    commands.send_error(
-                        producer_id, send.sequence_id, ServerError.NotAllowedError, refusal
-                    )
-                )
+                producer.topic.refuse_message(producer, send, NotAllowed(refusal))
                 return
         producer.topic.publish(producer, send)
 
@@ -85,11 +74,7 @@ class Publishing(SendHandler):
         elif 0 < limits.delay_ms_max < delay_ms(payload):
             refusal = f"Exceeds max allowed delivery delay of {limits.delay_ms_max} milliseconds"
         if refusal:
-            session.send(
-                commands.send_error(
-                    send.producer_id, send.sequence_id, ServerError.NotAllowedError, refusal
-                )
-            )
+            producer.topic.refuse_message(producer, send, NotAllowed(refusal))
             return False
         if not session.admitted_by(limits.rates, count_messages(payload) or 1, size):
             return False

@@ -53,6 +53,7 @@ class Connection:
         self.client = c.Client()
         self.received = []
         self.answers_pings = True
+        self.producer_names = {}
         self.messages = []
 
     async def send(self, *frames):
@@ -105,10 +106,13 @@ class Connection:
 
     async def producer(self, topic, producer_id=1, **fields):
         await self.send(c.producer(topic, producer_id, self.rid(), **fields))
-        return await self.expect(T.PRODUCER_SUCCESS)
+        answer = await self.expect(T.PRODUCER_SUCCESS)
+        self.producer_names[producer_id] = answer.producer_name
+        return answer
 
     async def publish(self, sequence_id, payload=b"x", producer_id=1, **fields):
-        message = c.message(payload, sequence_id=sequence_id)
+        name = self.producer_names.get(producer_id, "producer")
+        message = c.message(payload, producer_name=name, sequence_id=sequence_id)
         await self.send(c.send(producer_id, sequence_id, message, **fields))
 
     async def subscribe(self, topic, subscription="s", consumer_id=1, permits=0, **fields):

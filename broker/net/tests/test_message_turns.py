@@ -38,7 +38,7 @@ async def messages_by_turn(producer_ids, clock, settings, messages=MESSAGES):
     async with running(clock=clock, **settings) as broker:
         connection = await broker.connect()
         for producer_id in producer_ids:
-            await connection.producer(f"t{producer_id}", producer_id)
+            await connection.producer(f"t{producer_id}", producer_id, producer_name="producer")
         topics = [broker.topic(f"t{producer_id}") for producer_id in producer_ids]
         producers = [one for topic in topics for one in topic.access.producers.values()]
         taken = [0]

@@ -17,6 +17,10 @@ Ids above 2^63 - 1 are negative numbers for Pulsar's clients and cannot be store
 part: such a message is always new and changes nothing.
 
 The numbers are restored from a snapshot kept with a cursor and a replay of the entries after it.
+
+Names are bounded in number and in bytes. Above a bound, names that take much room go first, then
+those without a live producer, then those not seen for longest. Copies of their messages are stored
+again. A name with a message in flight stays, and does not count: such messages are bounded.
 """
 
 from __future__ import annotations
@@ -26,15 +30,20 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
 AnswerT = TypeVar("AnswerT")
 
 SEQUENCE_ID_MAX: Final = 2**63 - 1
-SNAPSHOT_BYTES_MAX: Final = 768 * 1024
-"""Names in one snapshot. It must fit into an entry and, at rest, into a node of ZooKeeper."""
+NAMES_BYTES_MAX: Final = 768 * 1024
+"""Names that are kept, and so those in one snapshot. It must fit into an entry and, at rest, into a
+node of ZooKeeper."""
 _NUMBER_BYTES: Final = 16
 """About as much is stored with each name."""
+_USUAL_NAME_BYTES: Final = 1024
+"""A longer name must not drive out those of others."""
+_KEPT_SHARE: Final = 0.9
+"""Of a bound, once it is passed: the names are looked through once for many that come."""
 
 
 class Verdict(Enum):
@@ -43,6 +52,9 @@ class Verdict(Enum):
     NEW = auto()
     DUPLICATE = auto()
     IN_FLIGHT = auto()
+    FOREIGN = auto()
+    """The message says that it is another producer's. It must not be stored: after a restart it
+    would count for that one."""
 
 
 @final
@@ -62,16 +74,34 @@ class _Sequences(Generic[AnswerT]):
 
 @final
 class Deduplication(Generic[AnswerT]):
-    """All producer names of one topic. `AnswerT`: the pending answer of a parked duplicate."""
+    """All producer names of one topic. `AnswerT`: the pending answer of a parked duplicate.
 
-    __slots__ = ("_by_name", "_parked")
+    `names_max` bounds the names, `live` has those of the producers of the topic.
+    """
 
-    def __init__(self, snapshot: Mapping[str, int], now: float) -> None:
-        self._by_name: dict[str, _Sequences[AnswerT]] = {
-            name: _Sequences(number, now) for name, number in snapshot.items()
-        }
+    __slots__ = (
+        "_by_name",
+        "_bytes_tolerated",
+        "_live",
+        "_names_bytes",
+        "_names_max",
+        "_names_tolerated",
+        "_parked",
+    )
+
+    def __init__(
+        self, snapshot: Mapping[str, int], now: float, names_max: int, live: Container[str]
+    ) -> None:
+        self._by_name: dict[str, _Sequences[AnswerT]] = {}
+        self._names_bytes = 0
+        self._names_max = names_max
+        self._live = live
+        self._tolerate(0, 0)
         self._parked = 0
         """How many were parked. Copies of the same message are answered in this order."""
+        for name, number in snapshot.items():
+            self._new(name, number, now)
+        self._forget_beyond()
 
     def last_sequence_id(self, producer_name: str) -> int:
         """The highest persisted sequence id; -1 when the name is new."""
@@ -87,7 +117,10 @@ class Deduplication(Generic[AnswerT]):
             return Verdict.NEW
         known = self._by_name.get(producer_name)
         if known is None:
-            known = self._by_name[producer_name] = _Sequences(-1, now)
+            known = self._new(producer_name, -1, now)
+            known.pushed = last_sequence_id
+            self._forget_beyond()
+            return Verdict.NEW
         known.seen_at = now
         if last_sequence_id <= known.persisted:
             return Verdict.DUPLICATE
@@ -150,35 +183,79 @@ class Deduplication(Generic[AnswerT]):
             return
         known = self._by_name.get(producer_name)
         if known is None:
-            known = self._by_name[producer_name] = _Sequences(-1, now)
+            known = self._new(producer_name, -1, now)
+        known.seen_at = now
         known.persisted = max(known.persisted, last_sequence_id)
         known.pushed = max(known.pushed, known.persisted)
+        self._forget_beyond()
 
-    def snapshot(self, names_max: int) -> dict[str, int]:
-        """Highest persisted sequence ids. Above the allowed number or size, the names seen last."""
-        known = sorted(self._by_name.items(), key=lambda item: item[1].seen_at, reverse=True)
+    def snapshot(self) -> dict[str, int]:
+        """Highest persisted sequence ids, within the bounds also of those that have messages in
+        flight."""
+        known = sorted(self._by_name.items(), key=self._rank, reverse=True)
         stored: dict[str, int] = {}
-        room = SNAPSHOT_BYTES_MAX
-        for name, numbers in known[:names_max]:
-            size = len(name.encode()) + _NUMBER_BYTES
-            if size <= room:  # a huge name must not drive out those of others
+        room = NAMES_BYTES_MAX
+        for name, numbers in known[: self._names_max]:
+            size = _stored_bytes(name)
+            if size <= room:
                 room -= size
                 stored[name] = numbers.persisted
         return stored
 
-    def forget_inactive(self, live_names: set[str], seen_before: float) -> int:
+    def forget_inactive(self, seen_before: float) -> int:
         """Drop names without a live producer last seen before the time. Returns how many."""
+        live = self._live
         gone = [
             name
             for name, numbers in self._by_name.items()
-            if numbers.seen_at < seen_before and name not in live_names
+            if numbers.seen_at < seen_before and name not in live
         ]
         for name in gone:
-            del self._by_name[name]
+            self._forget(name)
+        self._tolerate(0, 0)
+        self._forget_beyond()
         return len(gone)
+
+    def _new(self, name: str, persisted: int, now: float) -> _Sequences[AnswerT]:
+        self._names_bytes += _stored_bytes(name)
+        known = self._by_name[name] = _Sequences(persisted, now)
+        return known
+
+    def _forget(self, name: str) -> None:
+        self._names_bytes -= _stored_bytes(name)
+        del self._by_name[name]
+
+    def _tolerate(self, names: float, size_bytes: float) -> None:
+        """Do not look for names to forget before there are more than that, and than the bounds."""
+        self._names_tolerated = max(names, self._names_max)
+        self._bytes_tolerated = max(size_bytes, NAMES_BYTES_MAX)
+
+    def _forget_beyond(self) -> None:
+        """Drop names if there are more of them than the bounds allow."""
+        names = self._by_name
+        if len(names) <= self._names_tolerated and self._names_bytes <= self._bytes_tolerated:
+            return
+        resting = [item for item in names.items() if item[1].pushed == item[1].persisted]
+        left, left_bytes = len(resting), sum(_stored_bytes(name) for name, _ in resting)
+        names_kept, bytes_kept = self._names_max * _KEPT_SHARE, NAMES_BYTES_MAX * _KEPT_SHARE
+        for name, _ in sorted(resting, key=self._rank):
+            if left <= names_kept and left_bytes <= bytes_kept:
+                break
+            self._forget(name)
+            left, left_bytes = left - 1, left_bytes - _stored_bytes(name)
+        self._tolerate(len(names) / _KEPT_SHARE, self._names_bytes / _KEPT_SHARE)
+
+    def _rank(self, item: tuple[str, _Sequences[AnswerT]]) -> tuple[bool, bool, float]:
+        """The lower, the sooner the name is forgotten."""
+        name, known = item
+        return (_stored_bytes(name) <= _USUAL_NAME_BYTES, name in self._live, known.seen_at)
 
     def __len__(self) -> int:
         return len(self._by_name)
+
+
+def _stored_bytes(name: str) -> int:
+    return len(name.encode()) + _NUMBER_BYTES
 
 
 def _in_order(known: _Sequences[AnswerT]) -> list[AnswerT]:

@@ -2,7 +2,9 @@
 
 The state is kept in the record of the cursor `pulsar.dedup`: its mark-delete position and, in the
 same write, the highest persisted sequence id of each producer name up to that position. Entries
-after it are replayed when the topic is loaded. A snapshot is written every
+after it are replayed when the topic is loaded. They are known by the producer name in their
+metadata, so a message whose metadata name another producer than the one that sends it is refused:
+anybody could have the messages of others dropped. A snapshot is written every
 `brokerDeduplicationEntriesInterval` entries, after the seconds that the policies of the topic say,
 and when the topic is closed. Real Pulsar keeps the
 state in the same place.
@@ -17,11 +19,13 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, final
 
 from broker.topics.topic.dedup import Deduplication, Verdict
 from protocol import commands
+from protocol.dedup_ids import FOREIGN, last_sequence_id_in
 from protocol.metadata import peek
 from protocol.position import EARLIEST
-from protocol.send_fields import NO_SEQUENCE_ID
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from broker.ground.config import BrokerConfig
     from broker.ground.entry import Entry
     from broker.managed_ledger.cursor import Cursor
@@ -90,14 +94,22 @@ class DedupStore(Generic[PublishT]):
     )
 
     def __init__(
-        self, ledger: ManagedLedger, cursor: Cursor, config: BrokerConfig, clock: Clock
+        self,
+        ledger: ManagedLedger,
+        cursor: Cursor,
+        config: BrokerConfig,
+        clock: Clock,
+        live: Container[str],
     ) -> None:
         self._ledger = ledger
         self._cursor = cursor
         self._config = config
         self._clock = clock
         self._rules: Deduplication[PublishT] = Deduplication(
-            cursor.position_properties, clock.now()
+            cursor.position_properties,
+            clock.now(),
+            config.brokerDeduplicationMaxNumberOfProducers,
+            live,
         )
         self._since_snapshot = 0
         self._snapshot_at = clock.now()
@@ -105,13 +117,14 @@ class DedupStore(Generic[PublishT]):
 
     @classmethod
     async def open(
-        cls, ledger: ManagedLedger, config: BrokerConfig, clock: Clock
+        cls, ledger: ManagedLedger, config: BrokerConfig, clock: Clock, live: Container[str]
     ) -> DedupStore[PublishT]:
-        """Restore the state: the snapshot, then the entries after it."""
+        """Restore the state: the snapshot, then the entries after it. `live`: the names of the
+        producers of the topic, at any time."""
         known = DEDUP_CURSOR in ledger.cursors
         start = EARLIEST if known else ledger.last_confirmed
         cursor = await ledger.open_cursor(DEDUP_CURSOR, start, {})
-        store = cls(ledger, cursor, config, clock)
+        store = cls(ledger, cursor, config, clock, live)
         await store._replay()
         return store
 
@@ -125,8 +138,8 @@ class DedupStore(Generic[PublishT]):
             for entry in entries:
                 metadata = entry.metadata
                 name = metadata.producer_name
-                if not isinstance(name, str):
-                    continue  # not UTF-8, so not the name of any producer
+                if not isinstance(name, str) or not name:
+                    continue  # not UTF-8, or unreadable, so not the name of any producer
                 if not _ends_message(metadata):
                     continue  # the last chunk may be missing
                 self._rules.replay(
@@ -139,9 +152,11 @@ class DedupStore(Generic[PublishT]):
     def admit(self, context: PublishT, payload: bytes) -> Verdict:
         """Whether to store the message. A duplicate of a stored message is answered here. A
         duplicate of a message in flight is kept; `persisted` or `failed` of that message returns
-        it."""
+        it. The caller refuses a foreign one."""
         producer, send = context.producer, context.send
-        last = _last_sequence_id(send)
+        last = _last_sequence_id(producer.name, send, payload)
+        if last == FOREIGN:
+            return Verdict.FOREIGN
         if send.is_chunk and not _ends_message(peek(payload)):
             verdict = self._rules.judge_part(producer.name, last)
         else:
@@ -163,7 +178,8 @@ class DedupStore(Generic[PublishT]):
         self._snapshot_position = entry.position
         if send.is_chunk and not _ends_message(entry.metadata):
             return []  # the last chunk may be in flight already, and may still fail
-        return self._rules.persisted(context.producer.name, _last_sequence_id(send))
+        name = context.producer.name
+        return self._rules.persisted(name, _last_sequence_id(name, send, entry.data))
 
     def failed(self, context: PublishT) -> list[PublishT]:
         """A message was not stored. Returns its duplicates, to be refused."""
@@ -195,21 +211,24 @@ class DedupStore(Generic[PublishT]):
             return
         position: Position = self._snapshot_position
         self._since_snapshot = 0
-        numbers = self._rules.snapshot(self._config.brokerDeduplicationMaxNumberOfProducers)
+        numbers = self._rules.snapshot()
         self._cursor.position_properties = numbers
         self._cursor.ack_cumulative(position)
         self._cursor.touch()
         await self._cursor.flush()
 
-    def forget_inactive(self, live_names: set[str]) -> int:
+    def forget_inactive(self) -> int:
         """Drop producer names not seen for brokerDeduplicationProducerInactivityTimeoutMinutes."""
         minutes = self._config.brokerDeduplicationProducerInactivityTimeoutMinutes
-        return self._rules.forget_inactive(live_names, self._clock.now() - minutes * 60)
+        return self._rules.forget_inactive(self._clock.now() - minutes * 60)
 
 
-def _last_sequence_id(send: Send) -> int:
-    highest = send.highest_sequence_id
-    return send.sequence_id if highest == NO_SEQUENCE_ID else highest
+def _last_sequence_id(producer_name: str, send: Send, payload: bytes) -> int:
+    """The higher one of the numbers in the command and in the metadata, so that a restart, which
+    has the metadata only, restores nothing that was not known before. FOREIGN: the message is not
+    this producer's."""
+    stored = last_sequence_id_in(payload, producer_name.encode())
+    return stored if stored == FOREIGN else max(stored, send.sequence_id, send.highest_sequence_id)
 
 
 def _ends_message(metadata: MessageMetadata) -> bool:

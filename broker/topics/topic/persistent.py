@@ -152,8 +152,11 @@ class PersistentTopic(PublishingTopic):
     async def _apply_deduplication(self) -> None:
         wanted = self.policies.effective.deduplication
         if wanted and self.dedup is None:
+            # What has not been looked at is stored before the place where a replay begins.
+            self.checks_names = True
+            await self.finish_publishes()
             self.dedup = await DedupStore.open(
-                self.ledger, self.services.config, self.services.clock
+                self.ledger, self.services.config, self.services.clock, self.access.producers
             )
         elif not wanted:
             if self.dedup is not None:
@@ -166,6 +169,7 @@ class PersistentTopic(PublishingTopic):
                 )
             if DEDUP_CURSOR in self.ledger.cursors:  # also of when the topic was last open
                 await self.ledger.delete_cursor(DEDUP_CURSOR)
+            self.checks_names = False
 
     # --- what is shown and looked after -------------------------------------------------
 
@@ -211,7 +215,7 @@ class PersistentTopic(PublishingTopic):
         if dedup is None:
             return
         seconds = self.policies.effective.deduplication_snapshot_seconds if by_age else 0
-        dedup.forget_inactive(set(self.access.producers))
+        dedup.forget_inactive()
         if (dedup.wants_snapshot or dedup.is_snapshot_due(seconds)) and not self.closing:
             await dedup.snapshot()
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from broker.limits.publish_limit import PublishLimit
     from broker.net.session import AnySession
     from broker.topics.topic.producer_request import ProducerRequest
+    from protocol.errors import BrokerError
     from protocol.send_fields import Send
     from protocol.send_runs import SendRun
     from protocol.templates import ReceiptTemplate
@@ -41,6 +42,10 @@ class ProducerTopic:
         """Take messages of one producer, as `publish` each of them."""
         for send in run.sends():
             self.publish(producer, send)
+
+    def refuse_message(self, producer: Producer, send: Send, refusal: BrokerError) -> None:
+        """Answer a message of the producer with SEND_ERROR, and say so in the log."""
+        raise NotImplementedError
 
     def last_sequence_id(self, producer_name: str) -> int:
         """The sequence id after which a new producer of this name continues; -1 without

@@ -81,12 +81,5 @@ def refuse_parked(parked: list[Publish], error: BrokerError) -> None:
     """Duplicates of messages that were in flight: these were not stored."""
     for publish in parked:
         producer = publish.producer
-        producer.session.send(
-            commands.send_error(
-                producer.producer_id,
-                publish.send.sequence_id,
-                error.server_error,
-                error.message,
-            )
-        )
+        producer.topic.refuse_message(producer, publish.send, error)
         producer.session.publish_done(1, publish.size)

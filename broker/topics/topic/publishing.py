@@ -28,8 +28,8 @@ from broker.topics.topic.publish_answers import (
     send_receipts,
 )
 from broker.topics.topic.topic import Topic
-from protocol import commands
-from protocol.errors import BrokerError, ServerError
+from protocol.dedup_ids import FOREIGN, last_sequence_id_in
+from protocol.errors import BrokerError, NotAllowed, ServerError
 from protocol.metadata import count_messages
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class PublishingTopic(Topic):
         "_refused_by_end",
         "_taken",
         "backlog",
+        "checks_names",
         "dedup",
         "entry_sizes",
         "ledger",
@@ -91,6 +92,8 @@ class PublishingTopic(Topic):
         self.entry_sizes = EntrySizes()
         self._observers: tuple[PublishObserver, ...] = ()
         """For subscriptions that measure the stages of delivery."""
+        self.checks_names = False
+        """Deduplication is on, or being switched on: each message is looked at."""
         self.dedup: DedupStore[Publish] | None = None
         self.message_index = -1
         """Index of the newest message; kept only with an entry interceptor."""
@@ -120,7 +123,7 @@ class PublishingTopic(Topic):
         payload = send.payload
         size = len(payload)
         context = Publish(producer, send, size)
-        verdict = _NEW if self.dedup is None else self.dedup.admit(context, payload)
+        verdict = self._judge(context) if self.checks_names else _NEW
         if verdict is _DUPLICATE:
             return
         session, services = producer.session, self.services
@@ -150,7 +153,7 @@ class PublishingTopic(Topic):
         changed, one by one."""
         services = self.services
         if (
-            self.dedup is not None
+            self.checks_names
             or self._observers
             or self.closing
             or self._dropping
@@ -166,6 +169,25 @@ class PublishingTopic(Topic):
             services.turns.published_to(self)
         self._arrived += entries_of(run.payloads, run.counts)
         self._arrived_contexts += [PublishRun(producer, run)] * count
+
+    def _judge(self, publish: Publish) -> Verdict:
+        """Whether to store the message. DUPLICATE: it has its answer."""
+        producer, send = publish.producer, publish.send
+        dedup = self.dedup
+        if dedup is not None:
+            verdict = dedup.admit(publish, send.payload)
+        elif last_sequence_id_in(send.payload, producer.name.encode()) == FOREIGN:
+            verdict = Verdict.FOREIGN
+        else:
+            verdict = _NEW
+        if verdict is not Verdict.FOREIGN:
+            return verdict
+        reason = (
+            "with deduplication, the producer name in the metadata of a message has to be that of"
+            f" its producer, {producer.name!r:.200}"
+        )
+        self.refuse_message(producer, send, NotAllowed(reason))
+        return _DUPLICATE
 
     def _observe(self, entry: Entry, arrived: float) -> None:
         clock = self.services.clock
@@ -228,11 +250,7 @@ class PublishingTopic(Topic):
         session.publish_done(1, publish.size)
         for observer in self._observers:
             observer.lost()
-        session.send(
-            commands.send_error(
-                producer.producer_id, send.sequence_id, error.server_error, error.message
-            )
-        )
+        self.refuse_message(producer, send, error)
         if self.dedup is not None:
             refuse_parked(self.dedup.failed(publish), error)
         self._answer_up_to(self._answered + 1)

@@ -6,7 +6,9 @@ requests, as operations of the topic (`PRODUCERS`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import structlog
 
 from broker.topics.topic.admission import check_producers
 from broker.topics.topic.producer import NO_LIMITS, Producer
@@ -15,6 +17,7 @@ from broker.topics.topic.producer_turns import ProducerTurns
 from broker.topics.topic.publish_limits import TopicPublishLimits
 from broker.topics.topic.publish_totals import PublishTotals
 from broker.topics.topic.topic_use import TopicUse
+from protocol import commands
 from protocol.errors import ProducerFenced, ServiceNotReady
 
 if TYPE_CHECKING:
@@ -27,7 +30,13 @@ if TYPE_CHECKING:
     from broker.topics.topic.producer_turns import Turn
     from broker.topics.topic.services import TopicServices
     from protocol.errors import BrokerError
+    from protocol.send_fields import Send
     from protocol.topic_name import TopicName
+
+log = structlog.get_logger()
+
+LOGGED_NAME_MAX: Final = 200
+"""Characters of a producer's name in a line of the log."""
 
 
 class TopicProducers(TopicUse):
@@ -130,6 +139,21 @@ class TopicProducers(TopicUse):
         except BaseException:
             self.remove_producer(producer)
             raise
+
+    def refuse_message(self, producer: Producer, send: Send, refusal: BrokerError) -> None:
+        """Answer a message of the producer with SEND_ERROR. Some clients send it again for ever, so
+        the log says why. The lines that name a peer are bounded (`runtime.spared_lines`)."""
+        session = producer.session
+        code, text = refusal.server_error, refusal.message
+        session.send(commands.send_error(producer.producer_id, send.sequence_id, code, text))
+        log.warning(
+            "message refused",
+            topic=self.name.full,
+            producer=producer.name[:LOGGED_NAME_MAX],
+            sequence_id=send.sequence_id,
+            error=text,
+            peer=session.peer,
+        )
 
     def remove_producer(self, producer: Producer) -> None:
         """The producer has left, for whatever reason. Idempotent."""

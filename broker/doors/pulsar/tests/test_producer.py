@@ -333,8 +333,7 @@ async def test_deduplication_is_restored_by_replay_when_no_snapshot_was_written(
         topic.dedup._since_snapshot = 0  # as after a crash: nothing was kept since the start
         await broker.service.unload_topic(TopicName.parse(TOPIC))
         await connection.expect(T.CLOSE_PRODUCER)
-        name = "producer"  # the one in the metadata of what the client publishes
-        assert (await connection.producer(TOPIC, producer_name=name)).last_sequence_id == 4
+        assert (await connection.producer(TOPIC, producer_name="p")).last_sequence_id == 4
 
 
 async def test_the_deduplication_policy_takes_effect_on_a_live_topic():

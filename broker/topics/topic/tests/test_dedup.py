@@ -5,11 +5,21 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.topics.topic.dedup import SNAPSHOT_BYTES_MAX, Deduplication, Verdict
+from broker.topics.topic.dedup import NAMES_BYTES_MAX, Deduplication, Verdict
+
+
+def deduplication(snapshot=None, names_max=10_000, live=()):
+    return Deduplication(snapshot or {}, 0.0, names_max, live)
+
+
+def publish(dedup, name, number, now):
+    """A message that is stored at once."""
+    assert dedup.judge(name, number, now) is Verdict.NEW
+    dedup.persisted(name, number)
 
 
 def test_a_message_seen_before_is_a_duplicate_once_durable():
-    dedup = Deduplication({}, 0.0)
+    dedup = deduplication()
     assert dedup.judge("p", 1, 0.0) is Verdict.NEW
     assert dedup.judge("p", 1, 0.0) is Verdict.IN_FLIGHT
     dedup.persisted("p", 1)
@@ -19,39 +29,72 @@ def test_a_message_seen_before_is_a_duplicate_once_durable():
 
 
 def test_ids_that_cannot_be_stored_take_no_part():
-    dedup = Deduplication({}, 0.0)
+    dedup = deduplication()
     for number in (2**63, 2**64 - 1):
         assert dedup.judge("p", number, 0.0) is Verdict.NEW
         assert dedup.persisted("p", number) == []
         dedup.replay("p", number, 0.0)
     assert dedup.judge("p", 1, 0.0) is Verdict.NEW
     assert dedup.judge("p", 2**63 - 1, 0.0) is Verdict.NEW
-    assert max(dedup.snapshot(10).values()) < 2**63
+    assert max(dedup.snapshot().values()) < 2**63
 
 
-def test_a_snapshot_is_bounded_in_bytes_too():
+def names_bytes(dedup):
+    return sum(len(name.encode()) for name in dedup._by_name)
+
+
+def test_names_are_bounded_in_number_and_those_seen_longest_ago_are_forgotten():
+    dedup = deduplication(names_max=100, live={"live"})
+    publish(dedup, "live", 7, 0.0)
+    for number in range(1_500):
+        publish(dedup, f"p{number}", 5, 1.0 + number)
+        assert len(dedup) <= 101  # the message in flight is not forgotten
+    assert dedup.last_sequence_id("live") == 7
+    assert dedup.last_sequence_id("p1499") == dedup.last_sequence_id("p1450") == 5
+    assert dedup.last_sequence_id("p0") == -1
+    assert len(dedup.snapshot()) <= 100
+
+
+def test_names_are_bounded_in_bytes_and_the_usual_ones_stay():
     """A producer's name may have megabytes, and a snapshot is one entry."""
-    dedup = Deduplication({"old": 1}, 0.0)
-    for number in range(SNAPSHOT_BYTES_MAX // 100_000 + 3):
+    dedup = deduplication({f"usual {number}": 1 for number in range(1_000)})
+    for number in range(100):
         name = f"{number} " + "é" * 50_000
-        dedup.judge(name, number, 1.0 + number)
-        dedup.persisted(name, number)
-    stored = dedup.snapshot(10_000)
-    assert sum(len(name.encode()) for name in stored) <= SNAPSHOT_BYTES_MAX
-    newest = [name.split()[0] for name in stored if name != "old"]
-    assert newest == [str(number + 3) for number in range(len(newest))][::-1]
+        publish(dedup, name, number, 1.0 + number)
+        assert names_bytes(dedup) <= NAMES_BYTES_MAX + len(name.encode())
+    stored = dedup.snapshot()
+    assert sum(len(name.encode()) for name in stored) <= NAMES_BYTES_MAX
+    assert all(f"usual {number}" in stored for number in range(1_000))
+
+
+def test_what_is_restored_is_bounded_too():
+    dedup = deduplication({f"p{number}": 1 for number in range(500)}, names_max=100)
+    assert len(dedup) <= 100
+    for number in range(500):
+        dedup.replay(f"later{number}", 1, 1.0 + number)
+    assert len(dedup) <= 100
+    assert dedup.last_sequence_id("later499") == 1
+
+
+def test_a_name_with_a_message_in_flight_is_not_forgotten():
+    dedup = deduplication(names_max=10)
+    for number in range(50):
+        assert dedup.judge(f"p{number}", 5, float(number)) is Verdict.NEW
+    for number in range(50):
+        assert dedup.judge(f"p{number}", 5, 60.0) is Verdict.IN_FLIGHT
+        dedup.persisted(f"p{number}", 5)
+    dedup.forget_inactive(0.0)
+    assert len(dedup) <= 10
 
 
 def test_a_name_that_no_snapshot_holds_drives_out_no_other():
-    dedup = Deduplication({"honest": 7}, 0.0)
-    huge = "x" * (SNAPSHOT_BYTES_MAX + 1)
-    dedup.judge(huge, 1, 1.0)
-    dedup.persisted(huge, 1)
-    assert dedup.snapshot(10_000) == {"honest": 7}
+    dedup = deduplication({"honest": 7})
+    publish(dedup, "x" * (NAMES_BYTES_MAX + 1), 1, 1.0)
+    assert dedup.snapshot() == {"honest": 7}
 
 
 def test_pulsar_5218_a_failed_message_may_be_sent_again():
-    dedup = Deduplication({"p": 4}, 0.0)
+    dedup = deduplication({"p": 4})
     assert dedup.judge("p", 5, 0.0) is Verdict.NEW
     assert dedup.judge("p", 6, 0.0) is Verdict.NEW
     assert dedup.failed("p") == []
@@ -60,7 +103,7 @@ def test_pulsar_5218_a_failed_message_may_be_sent_again():
 
 
 def test_pulsar_21892_a_copy_of_a_message_in_flight_is_answered_with_it():
-    dedup = Deduplication({}, 0.0)
+    dedup = deduplication()
     dedup.judge("p", 1, 0.0)
     dedup.judge("p", 2, 0.0)
     for number in (1, 2):
@@ -71,7 +114,7 @@ def test_pulsar_21892_a_copy_of_a_message_in_flight_is_answered_with_it():
 
 
 def test_copies_sent_by_a_second_return_do_not_wait_for_those_of_the_first():
-    dedup = Deduplication({}, 0.0)
+    dedup = deduplication()
     for number in (1, 2, 3):
         dedup.judge("p", number, 0.0)
     for number in (1, 2, 3):
@@ -84,7 +127,7 @@ def test_copies_sent_by_a_second_return_do_not_wait_for_those_of_the_first():
 
 
 def test_copies_of_a_message_that_failed_are_refused():
-    dedup = Deduplication({}, 0.0)
+    dedup = deduplication()
     dedup.judge("p", 1, 0.0)
     dedup.park("p", 1, "answer")
     assert dedup.failed("p") == ["answer"]
@@ -92,14 +135,14 @@ def test_copies_of_a_message_that_failed_are_refused():
 
 
 def test_pulsar_6273_a_batch_seen_in_part_is_stored():
-    dedup = Deduplication({"p": 4}, 0.0)
+    dedup = deduplication({"p": 4})
     assert dedup.judge("p", 6, 0.0) is Verdict.NEW
     dedup.persisted("p", 6)
     assert dedup.judge("p", 6, 0.0) is Verdict.DUPLICATE
 
 
 def test_a_message_that_was_never_judged_does_not_count():
-    dedup = Deduplication({}, 0.0)
+    dedup = deduplication()
     assert dedup.persisted("p", 7) == []
     assert dedup.judge("p", 7, 0.0) is Verdict.NEW
     dedup.persisted("p", 7)
@@ -107,7 +150,7 @@ def test_a_message_that_was_never_judged_does_not_count():
 
 
 def test_a_chunk_before_the_last_is_judged_by_what_is_known_and_changes_nothing():
-    dedup = Deduplication({}, 0.0)
+    dedup = deduplication()
     assert dedup.judge_part("p", 7) is dedup.judge_part("p", 7) is Verdict.NEW
     assert dedup.judge("p", 7, 0.0) is Verdict.NEW
     assert dedup.judge_part("p", 7) is Verdict.IN_FLIGHT
@@ -117,13 +160,12 @@ def test_a_chunk_before_the_last_is_judged_by_what_is_known_and_changes_nothing(
     assert dedup.judge_part("p", 8) is Verdict.NEW
 
 
-def test_the_snapshot_keeps_the_names_seen_last():
-    dedup = Deduplication({}, 0.0)
+def test_names_without_a_producer_are_forgotten_after_a_time():
+    dedup = deduplication(live={"p0"})
     for number in range(10):
         dedup.judge(f"p{number}", 5, float(number))
         dedup.persisted(f"p{number}", 5)
-    assert dedup.snapshot(3) == {"p9": 5, "p8": 5, "p7": 5}
-    assert dedup.forget_inactive({"p0"}, 8.0) == 7
+    assert dedup.forget_inactive(8.0) == 7
     assert dedup.last_sequence_id("p0") == 5
     assert dedup.last_sequence_id("p1") == -1
 
@@ -138,7 +180,7 @@ def test_the_snapshot_keeps_the_names_seen_last():
 )
 def test_what_is_stored_is_stored_once_and_what_is_answered_is_stored(steps, delay):
     """Sends in any order, storage that lags by `delay` messages and sometimes fails."""
-    dedup = Deduplication({}, 0.0)
+    dedup = deduplication()
     stored: list[tuple[str, int]] = []
     waiting: list[tuple[str, int]] = []
     for name, number, what in steps:

@@ -77,7 +77,7 @@ class Broker:
 
     async def start(self, clock=CLOCK):
         self.in_flight.clear()
-        self.store = await DedupStore.open(self.ledger, CONFIG, clock)
+        self.store = await DedupStore.open(self.ledger, CONFIG, clock, {NAME})
 
     def send(self, session, part):
         """A part is (sequence id, chunk, number of chunks). Returns the verdict."""

@@ -39,7 +39,8 @@ def test_every_message_gets_its_answer_in_order(messages, piece, dedup):
     sequence_ids = dict.fromkeys(sent, 0)
     for producer_id, step, size, is_damaged in messages:
         sequence_id = sequence_ids[producer_id] = sequence_ids[producer_id] + step
-        message = c.message(bytes(size), sequence_id=sequence_id)
+        name = f"p{producer_id}"
+        message = c.message(bytes(size), producer_name=name, sequence_id=sequence_id)
         if is_damaged:
             message = message[:-1] + bytes((message[-1] ^ 1,))
             damaged[producer_id].append(sequence_id)
@@ -57,7 +58,7 @@ def test_every_message_gets_its_answer_in_order(messages, piece, dedup):
         async with running(**settings) as broker:
             connection = await broker.connect()
             for producer_id, topic in TOPICS.items():
-                await connection.producer(topic, producer_id)
+                await connection.producer(topic, producer_id, producer_name=f"p{producer_id}")
             for start in range(0, len(stream), piece):
                 await connection.send(stream[start : start + piece])
             receipts = {"a": [], "b": []}
@@ -119,9 +120,11 @@ async def test_each_message_of_a_run_after_the_end_of_a_topic_is_refused_in_orde
 async def test_messages_under_way_when_deduplication_begins_are_answered_one_by_one():
     async with running() as broker:
         connection = await broker.connect()
-        await connection.producer("a", 1)
+        await connection.producer("a", 1, producer_name="producer")
         topic = broker.topic("a")
-        dedup = await DedupStore.open(topic.ledger, broker.service.config, topic.services.clock)
+        dedup = await DedupStore.open(
+            topic.ledger, broker.service.config, topic.services.clock, topic.access.producers
+        )
         [producer] = topic.access.producers.values()
         [run] = RequestDecoder().feed(run_of(5, first=3))
         topic.publish_run(producer, run)
