@@ -2,9 +2,6 @@
 
 Only Shared and Key_Shared subscriptions obey it, as in Pulsar. The index is a heap by time, held in
 memory and bounded by the dispatcher. After a restart it is rebuilt by reading the backlog again.
-
-`deliver_at_time` is field 19 of MessageMetadata, a varint: its tag is the two bytes 98 01. An entry
-whose metadata does not contain them cannot have the field, so nearly all entries need no parsing.
 """
 
 from __future__ import annotations
@@ -12,19 +9,19 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Final, final
 
+from broker.topics.subscription.unusual_fields import (
+    DELIVER_AT_TAG,
+    may_be_unusual,
+    may_have,
+)
 from protocol.errors import RemoteProtocolError
 from protocol.metadata import check_metadata, metadata_range, peek
 
 if TYPE_CHECKING:
-    from mypy_extensions import i64
-
     from broker.ground.entry import Entry
     from protocol.position import Position
 
-_TAG: Final = b"\x98\x01"
-_TAG_0: Final = _TAG[0]
-_TAG_1: Final = _TAG[1]
-_CHECKSUM_HEAD_SIZE: Final = 6
+_TAG: Final = DELIVER_AT_TAG
 
 
 def delay_ms(data: bytes) -> int:
@@ -44,39 +41,10 @@ def delay_ms(data: bytes) -> int:
 
 def deliver_at_ms(entry: Entry) -> int:
     """The entry's `deliver_at_time`, 0 when it has none or its metadata cannot be read."""
-    if not may_be_delayed(entry.data):
-        return 0
-    try:
-        start, end = metadata_range(entry.data)
-    except RemoteProtocolError:
-        return 0
-    if entry.data.find(_TAG, start, end) < 0:
+    if not may_be_unusual(entry.data) or not may_have(entry.data, _TAG):
         return 0
     metadata = entry.metadata
     return metadata.deliver_at_time if metadata.HasField("deliver_at_time") else 0
-
-
-def may_be_delayed(data: bytes) -> bool:
-    """Whether the tag may be in the metadata of an entry. Asked for every message of Shared and
-    Key_Shared, so usual metadata is looked through here byte by byte, which compiled code does
-    without objects."""
-    size: i64 = len(data)
-    at: i64 = 0
-    if size > 1 and data[0] == 0x0E:
-        if data[1] != 0x01:
-            return True
-        at = _CHECKSUM_HEAD_SIZE
-    if at + 4 > size or data[at] != 0 or data[at + 1] != 0 or data[at + 2] != 0:
-        return True
-    last: i64 = at + 3 + data[at + 3]
-    at += 4
-    if last >= size:
-        return True
-    while at < last:
-        if data[at] == _TAG_0 and data[at + 1] == _TAG_1:
-            return True
-        at += 1
-    return False
 
 
 @final

@@ -1,18 +1,21 @@
 """Shared: consumers of the best priority level take turns.
 
-A turn is up to `dispatcherMaxRoundRobinBatchSize` entries, as in Pulsar.
+A turn is up to `dispatcherMaxRoundRobinBatchSize` entries, as in Pulsar. The chunks of a message go
+to the consumer that got the first of them (`chunks`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from broker.topics.subscription.chunks import WHOLE, ChunksWaiting, chunk_slot
 from broker.topics.subscription.dispatch_many import ManyDispatcher
 from broker.topics.subscription.ports import has_acked
 from broker.topics.subscription.pump import Step
 from broker.topics.subscription.redelivery import ReplayQueue
 from broker.topics.subscription.round_robin import can_take
 from broker.topics.subscription.sub_types import SHARED
+from broker.topics.subscription.unusual_fields import may_be_unusual
 
 if TYPE_CHECKING:
     from broker.ground.entry import Entry
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
 @final
 class SharedDispatcher(ManyDispatcher):
-    """Any consumer may get any entry."""
+    """Any consumer may get any entry, unless another one holds a chunk of its message."""
 
     def __init__(
         self, context: TopicContext, ledger: LedgerPort, cursor: CursorPort, pump: Pump
@@ -33,22 +36,43 @@ class SharedDispatcher(ManyDispatcher):
         super().__init__(context, ledger, cursor, pump)
         self.sub_type = SHARED
         self._waiting = ReplayQueue()
+        self._chunks = ChunksWaiting()
+        self._sent_chunks = False
         self._current: Consumer | None = None
         self._turn_left = 0
+
+    def remove(self, consumer: Consumer) -> None:
+        """Detach."""
+        super().remove(consumer)
+        self._chunks.leave(consumer)
 
     def _wait_again(self, position: Position, slot: int) -> None:
         self._waiting.add(position)
 
     def _drop_waiting(self, position: Position) -> None:
         self._waiting.discard(position)
+        if len(self._chunks):
+            self._chunks.discard(position)
 
     def _forget_waiting(self) -> None:
         self._waiting.clear()
+        self._chunks.clear()
 
     @property
     def replay_messages(self) -> int:
-        """Entries waiting for redelivery."""
-        return len(self._waiting)
+        """Entries waiting for redelivery, or for the consumer of their message."""
+        return len(self._waiting) + len(self._chunks)
+
+    def settle(self) -> bool:
+        """Chunks of a message of which no consumer holds any more may go to any."""
+        if not self._sent_chunks:
+            return super().settle()
+        released = False
+        for slot in self._in_flight.drained():
+            for position in self._chunks.release(slot):
+                self._waiting.add(position)
+                released = True
+        return super().settle() or released
 
     def step(self, entries_max: int, bytes_max: int) -> Step:
         """A new step is a new turn."""
@@ -67,8 +91,53 @@ class SharedDispatcher(ManyDispatcher):
         self._turn_left = self._config.dispatcher_max_round_robin_batch_size - 1
         return self._current
 
+    def _send_chunk(self, entry: Entry, slot: int) -> bool:
+        """Send it to the consumer of its message, or let it wait for that one. False: it may go to
+        any consumer, and none takes it."""
+        consumer = self._in_flight.holder(slot)
+        if consumer is None:
+            consumer = self._turn()
+            if consumer is None:
+                return False
+        elif self._in_flight.blocked or not can_take(consumer):
+            self._chunks.add(consumer, entry.position, slot)
+            return True
+        self._sent_chunks = True
+        self._send(consumer, entry, slot)
+        return True
+
+    def _send_waiting_chunks(self) -> Step:
+        """Send the chunks whose consumers can take them now."""
+        cursor, chunks = self._cursor, self._chunks
+        for consumer in chunks.consumers():
+            while can_take(consumer) and not self._in_flight.blocked:
+                if self._count_left <= 0 or self._bytes_left <= 0:
+                    return Step.MORE
+                room = min(consumer.permits.available, self._count_left)
+                taken = chunks.take(consumer, room)
+                if not taken:
+                    break
+                taken = [each for each in taken if not cursor.is_acked(each[0])]
+                entries = self._replays.get([position for position, _ in taken]) if taken else []
+                if entries is None:
+                    for position, slot in taken:
+                        chunks.add(consumer, position, slot)
+                    self._fill_replays = True
+                    return Step.READ
+                self._count_left -= len(entries)
+                for (position, slot), entry in zip(taken, entries, strict=False):
+                    if entry is not None and not self._send_chunk(entry, slot):
+                        self._waiting.add(position)
+                for position, slot in taken[len(entries) :]:
+                    chunks.add(consumer, position, slot)
+        return Step.IDLE
+
     def _send_waiting(self) -> Step:
         cursor, waiting = self._cursor, self._waiting
+        if len(self._chunks):
+            left = self._send_waiting_chunks()
+            if left is not Step.IDLE:
+                return left
         while len(waiting):
             if self._count_left <= 0 or self._bytes_left <= 0:
                 return Step.MORE
@@ -90,20 +159,31 @@ class SharedDispatcher(ManyDispatcher):
             for index, entry in enumerate(entries):
                 if entry is None:
                     continue
-                consumer = self._turn() if self._bytes_left > 0 else None
-                if consumer is None:
+                if self._bytes_left <= 0 or not self._send_one(entry):
                     done = index
                     break
-                self._send(consumer, entry, -1)
             for position in positions[done:]:
                 waiting.add(position)
             if done < len(entries):
                 return Step.IDLE if self._bytes_left > 0 else Step.MORE
         return Step.IDLE
 
+    def _send_one(self, entry: Entry) -> bool:
+        """False: no consumer takes it."""
+        slot = chunk_slot(entry) if may_be_unusual(entry.data) else WHOLE
+        if slot != WHOLE:
+            return self._send_chunk(entry, slot)
+        consumer = self._turn()
+        if consumer is None:
+            return False
+        self._send(consumer, entry, WHOLE)
+        return True
+
     def _send_new(self) -> Step:
         cursor, source = self._cursor, self._source
         while self._count_left > 0 and self._bytes_left > 0:
+            if len(self._chunks) and self._reads_ahead_too_far():
+                return Step.IDLE
             capacity = self._rotation.capacity(self._count_left)
             if not capacity or len(self._delayed) >= self._config.delayed_delivery_entries_max:
                 return Step.IDLE
@@ -129,23 +209,32 @@ class SharedDispatcher(ManyDispatcher):
         for index, entry in enumerate(entries):
             if cursor.is_acked(entry.position):
                 continue
-            if entry.is_withheld:
-                self._skip_withheld(entry)
-                continue
-            if self._delay(entry, -1):
-                continue
-            consumer = self._turn()
-            if consumer is None:
+            if not self._send_unusual(entry):
                 return index
-            self._send(consumer, entry, -1)
         return len(entries)
+
+    def _is_delayed(self, entry: Entry) -> bool:
+        return may_be_unusual(entry.data) and self._delay(entry, chunk_slot(entry))
+
+    def _reads_ahead_too_far(self) -> bool:
+        """Whether as many chunks wait for their consumers as may: each of them was read before its
+        turn."""
+        most = self._config.key_shared_look_ahead_msg_in_replay_threshold_per_subscription
+        return 0 < most <= len(self._chunks)
 
     def _send_by_turns(self, entries: list[Entry]) -> int:
         """Send entries that were not delivered before and are not acked, a run for each turn.
         Returns how many are done."""
         at = 0
         count = len(entries)
+        is_unusual = may_be_unusual(entries[0].data) if count else False
         while at < count:
+            if is_unusual:
+                if not self._send_unusual(entries[at]):
+                    return at
+                at += 1
+                is_unusual = at < count and may_be_unusual(entries[at].data)
+                continue
             consumer = self._turn()
             if consumer is None:
                 return at
@@ -153,18 +242,35 @@ class SharedDispatcher(ManyDispatcher):
             room = self._in_flight.room(consumer)
             run: list[Entry] = []
             messages = 0
-            while at < count and left > 0 and messages < room:
+            while at < count and left > 0 and messages < room and not is_unusual:
                 entry = entries[at]
                 at += 1
                 held = entry.messages()
                 if held == 0:
                     self._skip_withheld(entry)
-                elif not self._delay(entry, -1):
+                else:
                     run.append(entry)
                     messages += held
                     left -= 1
+                is_unusual = at < count and may_be_unusual(entries[at].data)
             self._turn_left = left
             if run:
                 self._bytes_left -= self._outgoing.add_entries(consumer, run, messages)
                 self._in_flight.sent_entries(consumer, run, messages)
         return at
+
+    def _send_unusual(self, entry: Entry) -> bool:
+        """Send an entry that may have to wait, or belong to others. False: no consumer takes it."""
+        if entry.is_withheld:
+            self._skip_withheld(entry)
+            return True
+        return self._is_delayed(entry) or self._send_one(entry)
+
+    def why(self) -> str:
+        """Also reports chunks that wait for their consumer."""
+        reason = super().why()
+        if reason or not len(self._chunks):
+            return reason
+        return (
+            f"{len(self._chunks)} chunks wait for the consumers that have others of their messages"
+        )

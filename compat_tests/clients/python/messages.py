@@ -8,8 +8,10 @@ from functools import partial
 import pulsar
 
 from compat_tests.clients.python.scenario import (
+    Receipts,
     Stage,
     receive_many,
+    receive_together,
     receive_until_silence,
     scenario,
     send_all,
@@ -91,6 +93,31 @@ def chunked(stage: Stage) -> None:
     assert first.data() == content
     stage.see_message("chunked", first)
     stage.see_message("after it", second)
+
+
+@scenario("chunked-on-shared")
+def chunked_on_shared(stage: Stage) -> None:
+    """A message in chunks is whole at one of the consumers, whatever comes between its chunks."""
+    topic = stage.topic()
+    consumers = [
+        stage.client.subscribe(topic, "s", pulsar.ConsumerType.Shared, receiver_queue_size=100)
+        for _ in range(3)
+    ]
+    producers = [
+        stage.new_client().create_producer(topic, chunking_enabled=True, batching_enabled=False)
+        for _ in range(2)
+    ]
+    sent = []
+    receipts = Receipts()
+    for number in range(4):
+        for each, producer in enumerate(producers):
+            content = random.Random(number * 2 + each).randbytes(11 * 1024 * 1024)
+            sent.append(content)
+            producer.send_async(content, receipts)
+    stage.see("receipts", receipts.take(len(sent)))
+    received = [each.data() for part in receive_together(consumers, 8) for each in part]
+    assert sorted(received) == sorted(sent)
+    stage.see("whole messages", len(received))
 
 
 @scenario("encrypted")
