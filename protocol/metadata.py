@@ -67,7 +67,8 @@ _CHECKSUM_HEAD_SIZE: Final = 6
 _BROKER_HEAD_SIZE: Final = 6
 METADATA_UNCOUNTED_BYTES: Final = 64 * 1024
 """Smaller metadata has at most 32,000 fields anyway: two or three milliseconds to parse."""
-METADATA_FIELDS_MAX: Final = 10_000
+METADATA_FIELDS_MAX: Final = METADATA_UNCOUNTED_BYTES // 2
+"""So many are in the smaller ones, which are never counted, and more are not taken in others."""
 _SHAPE: Final = Shape(pb.MessageMetadata.DESCRIPTOR)
 _crc32c: Final = native_crc32c
 """Compiled, names of this module are no look-up in a dict."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from broker.net.tests.harness import T, running
 from broker.topics.topic.dedup_store import DedupStore
@@ -11,7 +12,6 @@ from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 from protocol.metadata import (
     METADATA_FIELDS_MAX,
-    METADATA_UNCOUNTED_BYTES,
     check_metadata,
     encode_message,
 )
@@ -381,18 +381,52 @@ async def test_a_message_with_more_properties_than_a_turn_bears_fails_alone():
         )
         error = await connection.expect(T.SEND_ERROR)
         assert (error.sequence_id, error.error) == (0, E.NotAllowedError)
-        assert "more than 10000 fields" in error.message
+        assert f"more than {METADATA_FIELDS_MAX} fields" in error.message
         assert (await connection.expect(T.SEND_RECEIPT)).sequence_id == 1
 
 
 def test_properties_of_encryption_keys_count_too():
     metadata = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
     key = metadata.encryption_keys.add(key="k", value=b"v")
-    for _ in range(METADATA_FIELDS_MAX + 1):
+    for _ in range(10_000):
         key.metadata.add(key="", value="")
     assert check_metadata(encode_message(metadata, b"")) == ""  # as small as is never counted
-    key.key = "k" * METADATA_UNCOUNTED_BYTES
-    assert "more than 10000 fields" in check_metadata(encode_message(metadata, b""))
+    for _ in range(METADATA_FIELDS_MAX - 9_999):
+        key.metadata.add(key="", value="")
+    refusal = check_metadata(encode_message(metadata, b""))
+    assert f"more than {METADATA_FIELDS_MAX} fields" in refusal
+
+
+async def test_a_message_costs_as_many_fields_as_a_small_one_may_cost():
+    """20,000 properties, as in a test of the C++ client, which sends a refused one for ever."""
+    many = {f"key{number}": f"value-{number}" for number in range(20_000)}
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC)
+        await connection.send(c.send(1, 0, c.message(b"x", properties=many)))
+        await connection.expect(T.SEND_RECEIPT)
+
+
+async def test_every_refusal_of_a_message_says_in_the_log_whose_it_is():
+    damaged = c.message(b"x", sequence_id=7)[:-1] + b"y"
+    many = {str(number): "" for number in range(METADATA_FIELDS_MAX + 1)}
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC, producer_name="p")
+        with capture_logs() as logs:
+            await connection.send(
+                c.send(1, 7, damaged), c.send(1, 8, c.message(b"", properties=many))
+            )
+            for number in (7, 8):
+                assert (await connection.expect(T.SEND_ERROR)).sequence_id == number
+            await broker.topic(TOPIC).terminate()
+            await connection.expect(T.CLOSE_PRODUCER)
+        refusals = [each for each in logs if each["event"] == "message refused"]
+        assert [each["sequence_id"] for each in refusals] == [7, 8]
+        for each in refusals:
+            assert (each["topic"], each["producer"]) == (TOPIC, "p")
+            assert each["error"]
+            assert each["peer"]  # lines that name a peer are bounded
 
 
 async def test_policies_that_a_topic_could_not_take_up_are_taken_up_for_the_next_producer(
