@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from broker.subscription.redelivery import ReplayQueue
-from broker.subscription.unusual_fields import CHUNK_ID_TAG, may_have
+from broker.topics.subscription.redelivery import ReplayQueue
+from broker.topics.subscription.unusual_fields import CHUNK_ID_TAG, may_have
 
 if TYPE_CHECKING:
-    from broker.entry import Entry
-    from broker.subscription.consumer import Consumer
+    from broker.ground.entry import Entry
+    from broker.topics.subscription.consumer import Consumer
     from protocol.position import Position
 
 WHOLE: Final = -1

@@ -9,9 +9,9 @@ import trio.testing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.subscription.chunks import WHOLE, ChunksWaiting, chunk_slot
-from broker.subscription.sub_types import SHARED
-from broker.subscription.tests.fakes import Bench, FakeLedger, make_data
+from broker.topics.subscription.chunks import WHOLE, ChunksWaiting, chunk_slot
+from broker.topics.subscription.sub_types import SHARED
+from broker.topics.subscription.tests.fakes import Bench, FakeLedger, make_data
 from protocol.metadata import peek
 
 
