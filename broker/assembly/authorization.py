@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from broker.tenancy.authorization.authorizer import Authorizer, rules_from
 from broker.tenancy.authorization.tenant_admins import TenantAdmins
 from broker.topics.enforcement import Enforcement
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import trio
 
     from broker.ground.config import BrokerConfig
     from broker.tenancy.namespaces.namespaces import Namespaces
+    from broker.topics.enforcement import FollowingTopic
     from broker.topics.service import BrokerService
     from metadata.store import MetadataStore
+    from protocol.topic_name import TopicName
 
 
 def authorizer_of(
@@ -27,8 +31,21 @@ def authorizer_of(
 
 
 async def start_enforcement(
-    nursery: trio.Nursery, authorizer: Authorizer | None, service: BrokerService
+    nursery: trio.Nursery,
+    authorizer: Authorizer | None,
+    service: BrokerService,
+    shadows: Mapping[str, FollowingTopic],
 ) -> None:
-    """From now on open producers and consumers end with their grants."""
+    """From now on open producers, consumers and shadows end with their grants."""
     if authorizer is not None:
-        await nursery.start(Enforcement(service.store, authorizer, service.topics).run)
+        enforcement = Enforcement(service.store, authorizer, service.topics, shadows)
+        await nursery.start(enforcement.run)
+
+
+@final
+class EverybodyMay:
+    """The rights of shadows while authorization is off (ShadowRights)."""
+
+    async def check_shadow(self, shadow: TopicName, source: TopicName) -> None:
+        """Everybody may read everything."""
+        del shadow, source

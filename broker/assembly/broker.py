@@ -132,6 +132,7 @@ async def assembled_broker(
             clock=clock,
             version=PULSAR_VERSION,
             authentication=authentication,
+            authorizer=authorizer,
         )
         owners = deployment.owners(served)
         service.ownership = owners.ownership
@@ -141,7 +142,7 @@ async def assembled_broker(
         await start_policy_log(front, service, storage.broker_client)
         await front.start(conversion.finish)
         await front.start(owners.run)
-        await start_enforcement(front, authorizer, service)
+        await start_enforcement(front, authorizer, service, storage.shadows.followed)
         await front.start(listener.run)
         reads = await deployment.open_bookie_ports(front, storage, url_host(config.advertised_host))
         metrics = _metrics_of(service, config, storage, reads, ports, authentication)
@@ -222,7 +223,7 @@ def _admin_over(
         version=PULSAR_VERSION,
         cluster=owners.cluster,
         use_for_owners=owners.use,
-        create_shadow=storage.create_shadow,
+        shadows=storage.shadows,
     )
 
 

@@ -50,8 +50,9 @@ if TYPE_CHECKING:
     from runtime.readers import Readers
 
 NO_SHADOWS: Final = (
-    "only brokers of a cluster serve and delete shadows. Subscribe to the source, or start "
-    "`vela standalone` with --brokers 2 or more"
+    "only brokers of a cluster serve shadows. Subscribe to the source, start `vela standalone` "
+    "with --brokers 2 or more, remove the property PULSAR.SHADOW_SOURCE, or delete the topic with "
+    "force"
 )
 
 log = structlog.get_logger()
@@ -113,6 +114,7 @@ class Embedded:
             health=_BookieHealth(bookie),
             bookie=bookie,
             kick=bookie.kick,
+            shadows=following,
         )
 
     def owners(self, broker: Served) -> SoleOwner:

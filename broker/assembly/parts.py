@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from broker.peers.broker_address import BrokerAddress
     from broker.peers.broker_client import BrokerClient
     from broker.peers.ownership import Cluster, Ownership
+    from broker.tenancy.authorization.authorizer import Authorizer
+    from broker.topics.follow.following_factory import FollowingFactory
     from broker.topics.service import BrokerService
     from ledgers.client import LedgerClient
     from metadata.store import MetadataStore
-    from protocol.topic_name import TopicName
     from runtime.clock import Clock
     from runtime.readers import Readers
     from security.authentication.service import Authentication
@@ -66,8 +67,8 @@ class Storage:
     """Where other processes find the metadata; empty: in this process only."""
     broker_client: BrokerClient = ANONYMOUS
     """How other brokers are reached."""
-    create_shadow: Callable[[TopicName, Mapping[str, str]], Awaitable[None]] | None = None
-    """Makes a shadow topic of the source that its properties name; None: there are none."""
+    shadows: FollowingFactory
+    """Topics that have the messages of others."""
 
 
 @final
@@ -96,6 +97,8 @@ class Served:
     """Of Pulsar, as reported to clients."""
     authentication: Authentication | None = None
     """None: everybody is served."""
+    authorizer: Authorizer | None = None
+    """None: everybody may do everything."""
 
 
 class Owners(Protocol):

@@ -14,6 +14,7 @@ from bookie.errors import BookieRefusesToStart
 from bookie.process.cluster import require_cluster
 from bookie.process.joining import refuse_part_of_copy
 from broker.assembly.among_brokers import OwnRole, broker_client_of
+from broker.assembly.authorization import EverybodyMay
 from broker.assembly.bookie_shortage import BookieShortage, tell_shortages
 from broker.assembly.bookie_tls import secured
 from broker.assembly.outliving import outliving
@@ -116,7 +117,7 @@ class Replicated:
             health=_BookiesHealth(pool, shortage),
             kick=pool.kick,
             metadata_url=self._metadata_url,
-            create_shadow=following.create,
+            shadows=following,
             broker_client=self._client,
         )
 
@@ -125,7 +126,9 @@ class Replicated:
         client = self._client
         member = ClusterMember(broker, self._config, client)
         assert self._following is not None
-        self._following.begin(OwnerSearch(member.ownership, client), broker.service.unload_topic)
+        search = OwnerSearch(member.ownership, client)
+        rights = broker.authorizer or EverybodyMay()
+        self._following.begin(search, broker.service.unload_topic, rights)
         return member
 
     async def open_bookie_ports(

@@ -66,6 +66,24 @@ class StorageHealth(Protocol):
         """Stored data that cannot be read."""
 
 
+class Shadows(Protocol):
+    """Topics that have the messages of others."""
+
+    @property
+    def refusal(self) -> str:
+        """Why this broker makes none; empty: it does."""
+
+    async def check(self, shadow: TopicName, properties: Mapping[str, str]) -> None:
+        """Raises: BrokerError: these properties cannot make a shadow of the topic."""
+
+    async def create(self, shadow: TopicName, properties: Mapping[str, str]) -> None:
+        """Make one of the source that its properties name. Raises: as `check`."""
+
+    async def end(self, name: str, close: Callable[[], Awaitable[None]]) -> bool:
+        """Make this managed ledger that of an ordinary topic. `close` closes its topic. Returns
+        whether it was a shadow. Raises: BrokerError."""
+
+
 @final
 @dataclass(slots=True, kw_only=True)
 class AdminContext:
@@ -90,8 +108,8 @@ class AdminContext:
     """Where other processes find the metadata; empty: in this process only."""
     cluster: Cluster | None = None
     """None: this broker has all topics."""
-    create_shadow: Callable[[TopicName, Mapping[str, str]], Awaitable[None]] | None = None
-    """Makes a shadow topic of the source that its properties name; None: there are none."""
+    shadows: Shadows | None = None
+    """None: there are none."""
     decisions: Authorizer | None = None
     """None: everybody may do everything."""
     use_for_owners: Callable[[BrokerConfig], None]

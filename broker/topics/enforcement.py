@@ -3,12 +3,13 @@
 When the policies of a namespace, the administrators of a tenant or the super users change, through
 any broker, the callers of all that is open in the topics concerned at this broker are asked about
 again. Producers and consumers that may not go on are sent CLOSE_PRODUCER or CLOSE_CONSUMER. Their
-clients look up again, and are refused then. While the store cannot be read they go on.
+clients look up again, and are refused then. While the store cannot be read they go on. A shadow
+topic is closed if its source may not be read any more.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast, final
+from typing import TYPE_CHECKING, Final, Protocol, cast, final
 
 import structlog
 import trio
@@ -35,14 +36,34 @@ ASK_AGAIN_SECONDS: Final = 1.0
 """Pause after the store could not be read."""
 
 
+class FollowingTopic(Protocol):
+    """A shadow that is open."""
+
+    @property
+    def shadow(self) -> TopicName:
+        """Its name."""
+
+    @property
+    def source(self) -> TopicName:
+        """Whose messages it serves."""
+
+    def give_up(self, reason: str) -> None:
+        """Close it: it cannot be served any more."""
+
+
 @final
 class Enforcement:
     """Run it with `nursery.start(run)`."""
 
     def __init__(
-        self, store: MetadataStore, authorizer: Authorizer, topics: Mapping[str, Topic]
+        self,
+        store: MetadataStore,
+        authorizer: Authorizer,
+        topics: Mapping[str, Topic],
+        shadows: Mapping[str, FollowingTopic],
     ) -> None:
-        """`topics`: those that are open, by full name."""
+        """`topics`: those that are open, by full name. `shadows`: those of them that are."""
+        self._shadows = shadows
         self._store = store
         self._authorizer = authorizer
         self._topics = topics
@@ -80,6 +101,18 @@ class Enforcement:
                 log.warning("grants not checked", topic=topic.name.full, reason=str(error))
                 await trio.sleep(ASK_AGAIN_SECONDS)
                 self._changed.add(topic.name.namespace_name)
+                self._wake.set()
+        for followed in list(self._shadows.values()):
+            if changed.isdisjoint((*_owners(followed.shadow), *_owners(followed.source))):
+                continue
+            try:
+                await self._authorizer.check_shadow(followed.shadow, followed.source)
+            except AuthorizationError as refused:
+                followed.give_up(refused.message)
+            except MetadataError as error:
+                log.warning("grants not checked", topic=followed.shadow.full, reason=str(error))
+                await trio.sleep(ASK_AGAIN_SECONDS)
+                self._changed.add(followed.shadow.namespace_name)
                 self._wake.set()
 
 

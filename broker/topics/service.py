@@ -35,11 +35,12 @@ from broker.topics.topic.resting import Resting
 from broker.topics.topic.services import TopicServices
 from broker.topics.topic.subscription_expiry import SubscriptionExpiry
 from broker.topics.topic_lists import TopicLists
-from protocol.errors import ServiceNotReady, TopicNotFound
+from ledgers.errors import LedgerError
+from protocol.errors import BrokerError, ServiceNotReady, TopicNotFound
 from protocol.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 
     from broker.ground.config import BrokerConfig
     from broker.ground.turn import Turns
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _Group = TypeVar("_Group")
+T = TypeVar("T")
 
 PRODUCER_NAMES_PATH = "/counters/producer-name"
 """Counts broker starts, so that generated producer names never repeat."""
@@ -343,29 +345,62 @@ class BrokerService:
         await self.operations.run(name.full, unload)
 
     async def delete_topic(self, name: TopicName, *, force: bool = False) -> None:
-        """Delete a topic (or one partition) with its subscriptions, position and schema.
+        """Delete a topic (or one partition) with its subscriptions, position and schema. With
+        `force` also one that cannot be opened.
 
         Raises: BrokerError: unknown, or TopicBusy: in use and not `force`.
         """
 
         async def delete() -> None:
             topic = self.topics.get(name.full)
-            if topic is None:
+            if topic is not None:
+                if not force:
+                    _check_unused(topic)
+                try:
+                    await topic.delete()
+                finally:
+                    del self.topics[name.full]
+            elif is_opened:
                 raise TopicNotFound(f"Topic {name.full} not found")
-            if not force:
-                _check_unused(topic)
-            try:
-                await topic.delete()
-            finally:
-                del self.topics[name.full]
+            else:
+                await self._check_served(name)
+                await self.factory.delete(name.managed_ledger_name)
             if name.is_partition:
                 await self.namespaces.delete_grants(name)
             else:
                 await self.schemas.delete(name, force=True)
                 await self.namespaces.delete_topic_policies(name)
 
-        await self.find_topic(name)
+        is_opened = True
+        try:
+            await self.find_topic(name)
+        except (BrokerError, LedgerError) as error:
+            is_stored = name.persistent and await self.namespaces.topic_exists(name)
+            if self._stopping or not (force and is_stored):
+                raise
+            is_opened = False
+            log.warning("deleting a topic that cannot be opened", topic=name.full, **told(error))
         await self.operations.run(name.full, delete)
+
+    async def transform_topic(
+        self, name: TopicName, change: Callable[[Callable[[], Awaitable[None]]], Awaitable[T]]
+    ) -> T:
+        """Change what is stored of a topic: nobody loads it meanwhile. `change` is given a call
+        that closes the topic. Raises: BrokerError; as `change`."""
+
+        async def close() -> None:
+            topic = self.topics.get(name.full)
+            if topic is not None:
+                try:
+                    await topic.close("it is being changed")
+                finally:
+                    del self.topics[name.full]
+
+        async def changed() -> T:
+            await self._check_served(name)
+            return await change(close)
+
+        return await self.operations.run(name.full, changed)
 
     async def collect_idle(self, topic: Topic) -> bool:
         """Delete a topic unused for long enough. This is checked again in its turn. Returns whether

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -23,6 +24,7 @@ from metadata.store import MUST_NOT_EXIST
 from protocol.errors import NotAllowed
 from protocol.topic_name import TopicName
 from runtime.testing.conditions import eventually
+from web.client import fetch
 
 CONFIG = replace(BrokerConfig(), brokerServicePort=0, webServicePort=0)
 SOURCE = TopicName.parse("persistent://public/default/news")
@@ -85,13 +87,34 @@ async def test_a_shadow_that_a_cluster_made_is_refused_and_its_source_goes_on(tm
         with pytest.raises(NotAllowed, match=sentence):
             await broker.service.get_or_load_topic(SHADOW, create=True)
         with pytest.raises(NotAllowed, match=sentence):
-            await broker.service.delete_topic(SHADOW, force=True)
+            await broker.service.delete_topic(SHADOW)
         await source.ledger.change_properties(lambda old: old)  # by compare-and-set
         async with peer(broker, producer=True, topic=SOURCE.full) as publisher:
             await publisher.publish(b"a", b"b")
         assert source.ledger.entries == 2
         assert not source.ledger.fenced
         assert (await broker.admin.store.get(path))[0] == written
+        await broker.service.delete_topic(SHADOW, force=True)
+        assert await broker.admin.store.get(path) is None
+        assert len(await source.ledger.read((0, 0), 10, 10_000)) == 2
+
+
+async def test_a_broker_by_itself_makes_an_ordinary_topic_of_a_shadow(tmp_path):
+    async with running_broker(CONFIG, tmp_path) as broker:
+        topic = await broker.service.get_or_load_topic(SHADOW, create=True)
+        async with peer(broker, producer=True, topic=SHADOW.full) as publisher:
+            await publisher.publish(b"own")
+        await topic.ledger.change_properties(lambda _: {SHADOW_SOURCE: SOURCE.full})
+        await broker.service.unload_topic(SHADOW)
+        url = f"{broker.web_service_url}/admin/v2/{SHADOW.full.replace('://', '/')}/properties"
+        assert (await fetch("GET", url, 10, body_bytes_max=10_000)).status == 405
+        query = f"{url}?key={SHADOW_SOURCE}"
+        assert (await fetch("DELETE", query, 10, body_bytes_max=10_000)).status == 204
+        topic = await broker.service.get_or_load_topic(SHADOW, create=False)
+        assert topic.ledger.entries == 1
+        body = json.dumps({SHADOW_SOURCE: SOURCE.full}).encode()
+        answer = await fetch("PUT", url, 10, body=body, body_bytes_max=10_000)
+        assert (answer.status, topic.ledger.properties) == (501, {})
 
 
 async def test_metadata_older_than_the_bookie_are_refused_and_nothing_is_deleted(tmp_path):

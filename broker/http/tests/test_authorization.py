@@ -16,6 +16,7 @@ from broker.tenancy.authorization.authorizer import Authorizer
 from broker.tenancy.authorization.decision import Rules
 from broker.tenancy.authorization.operations import Level, Right, operations
 from broker.tenancy.authorization.tenant_admins import TenantAdmins
+from protocol.topic_name import TopicName
 from security.authentication.claims import ClaimRules
 from security.authentication.counts import AuthenticationCounts
 from security.authentication.service import Authentication
@@ -185,10 +186,18 @@ async def test_super_users_can_be_changed_while_the_broker_runs(ask):
 async def test_a_shadow_needs_the_right_to_consume_from_its_source(ask, broker):
     made = []
 
-    async def create(topic, properties):
-        made.append((topic.full, properties))
+    class Shadows:
+        refusal = ""
 
-    broker.admin.create_shadow = create
+        async def check(self, topic, properties):
+            await broker.admin.decisions.check_shadow(
+                topic, TopicName.parse(properties["PULSAR.SHADOW_SOURCE"])
+            )
+
+        async def create(self, topic, properties):
+            made.append((topic.full, properties))
+
+    broker.admin.shadows = Shadows()
     info = {"adminRoles": ["boss"], "allowedClusters": ["standalone"]}
     await ask("root", "PUT", "/admin/v2/tenants/mine", info)
     await ask("root", "PUT", "/admin/v2/namespaces/mine/ns")
@@ -201,3 +210,9 @@ async def test_a_shadow_needs_the_right_to_consume_from_its_source(ask, broker):
     await ask("root", "POST", f"{TOPIC}/permissions/boss", ["consume"])
     assert (await ask("boss", "PUT", shadow, properties))[0] == 204
     assert made == [("persistent://mine/ns/shadow", properties)]
+    assert (await ask("root", "PUT", f"{shadow}-2", properties))[0] == 204
+    await ask("root", "DELETE", f"{TOPIC}/permissions/boss")
+    # Whoever may consume from a shadow is admitted by its administrators.
+    status, reason = await ask("root", "PUT", f"{shadow}-3", properties)
+    assert (status, "no role that administers the tenant mine" in reason) == (401, True)
+    assert len(made) == 2

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.ground.refusal import Refusal, conflict
 from broker.http.router import Route
-from broker.http.topics.topics import refuse_shadow, text_map
+from broker.http.shadows import refuse_shadow
+from broker.http.topics.topics import text_map
 from broker.topics.subscription.request import SubscriptionRequest
 from protocol.errors import TopicNotFound
 

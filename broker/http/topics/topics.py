@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from broker.ground.operations import run_owned
 from broker.ground.refusal import Refusal, conflict, not_found, precondition_failed
-from broker.http.authorization import check
 from broker.http.router import Route
+from broker.http.shadows import SHADOW_SOURCE, end_shadow, refuse_shadow, wanted_shadow
 from broker.http.topics.non_persistent import non_persistent_topics, those_of_bundle
-from broker.tenancy.authorization.decision import Scope
-from broker.tenancy.authorization.operations import operation
 from broker.topics.topic.ledger_policies import ledger_policies_of
 from broker.topics.topic.persistent import TOPIC_EPOCH_PROPERTY, PersistentTopic
 from protocol.errors import TopicNotFound
@@ -112,31 +110,14 @@ async def partitioned_topics(request: AdminRequest) -> list[str]:
     )
 
 
-_CONSUME: Final = operation("topic:CONSUME")
-SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"
-"""The property with which `create-shadow-topic` names the topic to follow."""
-
 # --- life -----------------------------------------------------------------------------------
-
-
-def refuse_shadow(properties: dict[str, Any] | None) -> None:
-    """Raises: Refusal: the properties request a shadow topic, and none can be made here."""
-    if SHADOW_SOURCE in (properties or {}):
-        raise Refusal(
-            501,
-            "there are no shadows of partitioned topics, nor in a broker that shares topics with "
-            f"no others: the property {SHADOW_SOURCE} has no effect",
-        )
 
 
 async def create(request: AdminRequest) -> None:
     """Create a plain topic, whatever the rules for topics of clients. Body: properties or null."""
     context, topic = request.context, request.topic
-    properties = await request.json_object()
-    if context.create_shadow is None:
-        refuse_shadow(properties)
-    elif SHADOW_SOURCE in (properties or {}):
-        await _check_source(request, text_map(properties)[SHADOW_SOURCE])
+    properties = text_map(await request.json_object() or {})
+    shadows = await wanted_shadow(request, properties)
     namespace = await context.namespaces.get(request.namespace_name)
     if topic.is_partition:
         base = topic.partitioned_base
@@ -155,8 +136,8 @@ async def create(request: AdminRequest) -> None:
     if await context.namespaces.topic_exists(topic):
         raise conflict("This topic already exists")
     await context.namespaces.check_new_topic(topic)
-    if properties and SHADOW_SOURCE in properties and context.create_shadow is not None:
-        await context.create_shadow(topic, text_map(properties))
+    if shadows is not None:
+        await shadows.create(topic, properties)
         return
     if topic.persistent:
         # The topic exists once its managed ledger does.
@@ -164,14 +145,8 @@ async def create(request: AdminRequest) -> None:
         await context.service.factory.open(topic.managed_ledger_name, policies)
     created = await context.service.get_or_load_topic(topic, create=True)
     if properties and isinstance(created, PersistentTopic):
-        given = _without_epoch(text_map(properties))
+        given = _without_epoch(properties)
         await created.ledger.change_properties(lambda old: {**old, **given})
-
-
-async def _check_source(request: AdminRequest, source: str) -> None:
-    """Who makes a shadow of a topic can read it there. Raises: Refusal, BrokerError."""
-    topic = TopicName.parse(source)
-    await check(request, _CONSUME, Scope(topic.tenant, topic.namespace_name, topic))
 
 
 async def delete(request: AdminRequest) -> None:
@@ -300,17 +275,39 @@ async def properties(request: AdminRequest) -> dict[str, str]:
 
 
 async def change_properties(request: AdminRequest) -> None:
-    """Add or replace properties."""
+    """Add or replace properties. One that makes a shadow takes effect when the topic is opened
+    again."""
     given = _without_epoch(text_map(await request.json_object() or {}))
+    if SHADOW_SOURCE in given:
+        await _check_shadow(request, given)
     await _change_properties(request, lambda old: {**old, **given})
 
 
 async def delete_property(request: AdminRequest) -> None:
-    """Remove one property."""
+    """Remove one property. Without that which makes a shadow the topic is an ordinary one, also if
+    it could not be opened as a shadow."""
+    if request.query.get("key") == SHADOW_SOURCE:
+        _refuse_non_persistent(request)
+        if not await request.context.namespaces.partitions_of(request.topic) and await end_shadow(
+            request
+        ):
+            return
     gone = _without_epoch({request.query.get("key", ""): ""})
     await _change_properties(
         request, lambda old: {key: value for key, value in old.items() if key not in gone}
     )
+
+
+async def _check_shadow(request: AdminRequest, given: dict[str, str]) -> None:
+    """What is put back unchanged makes no shadow.
+
+    Raises: Refusal, BrokerError: the properties would make one that may not be made.
+    """
+    if given[SHADOW_SOURCE] == (await properties(request)).get(SHADOW_SOURCE):
+        return
+    if await request.context.namespaces.partitions_of(request.topic):
+        refuse_shadow(given)
+    await wanted_shadow(request, given)
 
 
 def _without_epoch(values: dict[str, str]) -> dict[str, str]:

@@ -241,7 +241,7 @@ async def running(limits=None, clock=None, tls=None, authentication=None, **sett
         await start_policy_log(nursery, service)
         await nursery.start(listener.run)
         if authorizer is not None:
-            await nursery.start(Enforcement(store, authorizer, service.topics).run)
+            await nursery.start(Enforcement(store, authorizer, service.topics, {}).run)
         harness = Harness(service, listener, nursery, store, factory)
         harness.authorizer, harness.tls_port = authorizer, tls_port
         try:

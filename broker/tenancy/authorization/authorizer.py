@@ -9,15 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from broker.tenancy.authorization.decision import Decision, Facts, Rules, Scope, decide
+from broker.tenancy.authorization.operations import Right
+from protocol.errors import AuthorizationError
+from security.caller import Caller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.ground.config import BrokerConfig
-    from broker.tenancy.authorization.operations import Right
     from broker.tenancy.authorization.tenant_admins import TenantAdmins
     from broker.tenancy.namespaces.namespaces import Namespaces
-    from security.caller import Caller
+    from protocol.topic_name import TopicName
 
 
 def rules_from(config: BrokerConfig) -> Rules:
@@ -69,3 +71,21 @@ class Authorizer:
         namespace = await self._namespaces.find(scope.namespace_name)
         grants = None if namespace is None else namespace.policies.grants
         return decide(caller, right, scope, Facts(admins, grants), self.rules)
+
+    async def check_shadow(self, shadow: TopicName, source: TopicName) -> None:
+        """The messages of the source go to whom the administrators of the shadow admit. So one of
+        these has to be allowed to consume from it, unless they administer both.
+
+        Raises: AuthorizationError: none is. MetadataError.
+        """
+        if shadow.tenant == source.tenant:
+            return
+        scope = Scope(source.tenant, source.namespace_name, source)
+        for role in sorted(await self._admins.find(shadow.tenant) or ()):
+            if (await self.decide(Caller(role), Right.CONSUME, scope)).is_allowed:
+                return
+        raise AuthorizationError(
+            f"{shadow.full} cannot be a shadow of {source.full}: no role that administers the "
+            f"tenant {shadow.tenant} may consume from it. Grant that, or remove the property "
+            "PULSAR.SHADOW_SOURCE"
+        )

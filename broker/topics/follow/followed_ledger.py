@@ -103,7 +103,7 @@ class FollowedLedger(ReadableLedger):
         self.size_added_bytes = 0
         self.failure = ""
         """Why it cannot be served here any more."""
-        self._source = source
+        self.source = source
         self._source_path = ledger_info_path(source.managed_ledger_name)
         self._own_rows = list(record.rows)
         """Ledgers that its record lists, from before it was a shadow. They are left alone."""
@@ -155,7 +155,7 @@ class FollowedLedger(ReadableLedger):
             await self._link.wait_live()
         if waiting.cancelled_caught:
             raise ServiceNotReady(
-                f"{self.shadow.full} has no link to its source {self._source.full}: "
+                f"{self.shadow.full} has no link to its source {self.source.full}: "
                 f"{self._link.problem}; try again"
             )
         await self._cursors.restore()
@@ -227,12 +227,12 @@ class FollowedLedger(ReadableLedger):
             await self._context.store.sync()
             stored = await self._context.store.get(self._source_path)
             if stored is None:
-                self.give_up(f"its source {self._source.full} does not exist")
-                raise TopicNotFound(f"{self._source.full}, the source of a shadow, does not exist")
+                self.give_up(f"its source {self.source.full} does not exist")
+                raise TopicNotFound(f"{self.source.full}, the source of a shadow, does not exist")
             record = decode_ledger_record(stored[0], self._source_path)
             if SHADOW_SOURCE in record.properties:
-                self.give_up(f"its source {self._source.full} is a shadow itself")
-                raise NotAllowed(f"{self._source.full} is a shadow itself, and has none")
+                self.give_up(f"its source {self.source.full} is a shadow itself")
+                raise NotAllowed(f"{self.source.full} is a shadow itself, and has none")
             try:
                 has_grown = self._ledgers.apply(record)
             except SourceInDoubt as doubt:
@@ -365,7 +365,7 @@ class FollowedLedger(ReadableLedger):
             self.listener.on_append_failed(context, self._read_only())
 
     def _read_only(self) -> NotAllowed:
-        return NotAllowed(f"{self.shadow.full} is a shadow of {self._source.full}: publish to that")
+        return NotAllowed(f"{self.shadow.full} is a shadow of {self.source.full}: publish to that")
 
     def kick(self) -> None:
         """Nothing waits for storage."""

@@ -23,10 +23,15 @@ def source_of(properties: Mapping[str, str]) -> TopicName | None:
 
     Raises: InvalidTopicName. NotAllowed: the source stores nothing.
     """
-    text = properties.get(SHADOW_SOURCE)
-    if not text:
+    if not is_shadow(properties):
         return None
+    text = properties[SHADOW_SOURCE]
     source = TopicName.parse(text)
     if not source.persistent:
         raise NotAllowed(f"{source.full} cannot have a shadow topic: it stores nothing")
     return source
+
+
+def is_shadow(properties: Mapping[str, str]) -> bool:
+    """Whether the properties name a source, even one that cannot be one."""
+    return bool(properties.get(SHADOW_SOURCE))

@@ -41,6 +41,7 @@ class Peer:
         self.closed = []
         self.receipts = []
         self.acks = False
+        self.is_connected = False
         self.news = trio.Event()
 
     async def run(self):
@@ -71,6 +72,8 @@ class Peer:
             self.closed.append(command.close_consumer.consumer_id)
         elif kind == pb.BaseCommand.SEND_RECEIPT:
             self.receipts.append(command.send_receipt)
+        elif kind == pb.BaseCommand.CONNECTED:
+            self.is_connected = True
         elif kind == pb.BaseCommand.PING:
             acks.append(client.pong())
         else:
@@ -153,6 +156,7 @@ async def peer(running, *, producer=False, topic=TOPIC):
         connection = Peer(stream)
         nursery.start_soon(connection.run)
         await connection.send(client.connect())
+        await connection.until(lambda: connection.is_connected)
         if producer:
             answer = await connection.ask(lambda request: client.producer(topic, 1, request))
             assert answer.type == pb.BaseCommand.PRODUCER_SUCCESS, answer

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import trio
 
+from broker.assembly.authorization import EverybodyMay
 from broker.assembly.broker import assembled_broker
 from broker.assembly.outliving import outliving
 from broker.assembly.parts import BookiePorts, Storage
@@ -113,7 +114,7 @@ class Member:
             ledgers=ledgers,
             factory=self.following,
             health=Healthy(),
-            create_shadow=self.following.create,
+            shadows=self.following,
         )
 
     def owners(self, broker):
@@ -124,7 +125,8 @@ class Member:
             if self._cluster.unload_failure is not None:
                 raise self._cluster.unload_failure
 
-        self.following.begin(OwnerSearch(owners), unload)
+        rights = broker.authorizer or EverybodyMay()
+        self.following.begin(OwnerSearch(owners), unload, rights)
         return owners
 
     async def open_bookie_ports(self, front, storage, host):
