@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.admin.authorization import check
-from broker.authorization.decision import Scope
-from broker.authorization.operations import operation
-from broker.refusal import Refusal
+from broker.ground.refusal import Refusal
+from broker.http.authorization import check
+from broker.tenancy.authorization.decision import Scope
+from broker.tenancy.authorization.operations import operation
 from protocol.topic_name import TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker.admin.context import AdminRequest, Shadows
+    from broker.http.context import AdminRequest, Shadows
 
 SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"
 """The property with which `create-shadow-topic` names the topic to follow."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 import structlog
 from google.protobuf.message import DecodeError
 
+from broker.managed_ledger.attached_ledger import delete_attached
 from broker.managed_ledger.cursor_record import (
     BATCH_WORDS_MAX,
     BATCH_WORDS_MAX_INLINE,
@@ -252,8 +253,8 @@ class CursorStore:
             pass
         try:
             await self._leave_ledger(INLINE)
-            if attached_ledger_id is not None:
-                await self._context.client.delete(attached_ledger_id)
+            client = self._context.client
+            await delete_attached(client, attached_ledger_id, self._topic_name, self._cursor_name)
         except Exception as error:
             _log.warning(
                 "ledger of a deleted cursor not deleted",

@@ -19,6 +19,7 @@ import structlog
 import trio
 
 from broker.ground.slices import for_each, in_slices
+from broker.managed_ledger.attached_ledger import delete_attached
 from broker.managed_ledger.context import LedgerContext
 from broker.managed_ledger.cursor_record import INLINE, attached_ledger, decode_cursor_record
 from broker.managed_ledger.entry_cache import EntryCache
@@ -329,7 +330,7 @@ class ManagedLedgerFactory:
         cursors = [f"{path}/{encoded}" for encoded in await self._store.children(path)]
         cursor_records = [await self._cursor_record(each) for each in cursors]
         for cursor, cursor_record in zip(cursors, cursor_records, strict=True):
-            await self._delete_cursor(cursor, cursor_record)
+            await self._delete_cursor(name, cursor, cursor_record)
         await self._store.delete(path)
         for row in record.rows:
             await self._client.delete(row.ledger_id)
@@ -339,16 +340,15 @@ class ManagedLedgerFactory:
         stored = await self._store.get(path)
         return None if stored is None else decode_cursor_record(stored[0], path)
 
-    async def _delete_cursor(self, path: str, record: CursorRecord | None) -> None:
+    async def _delete_cursor(self, name: str, path: str, record: CursorRecord | None) -> None:
         if record is None:
             return
         try:
             await self._store.delete(path)
         except NodeNotFound:
             return
-        attached_ledger_id = attached_ledger(record.properties)
-        if attached_ledger_id is not None:
-            await self._client.delete(attached_ledger_id)
+        cursor_name = decode_name(path.rpartition("/")[2])
+        await delete_attached(self._client, attached_ledger(record.properties), name, cursor_name)
         ledger_id = record.cursor_ledger_id
         if ledger_id != INLINE:
             await self._client.delete(ledger_id)

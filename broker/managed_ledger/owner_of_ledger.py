@@ -63,6 +63,23 @@ def is_ledger_of_cursor(custom: Mapping[str, bytes], name: str, cursor_name: str
     return owner is None or (owner == name and custom.get(_CURSOR) in names)
 
 
+def is_attached(custom: Mapping[str, bytes], name: str, cursor_name: str) -> bool:
+    """Whether a ledger is one of virtual cursors of this cursor, as Vela marks all of these."""
+    if not _is_marked(custom, _VELA, _BROADCAST) or managed_ledger_of(custom) != name:
+        return False
+    return custom.get("subscription") == cursor_name.encode()
+
+
+def may_be_compacted(custom: Mapping[str, bytes], topic_name: str) -> bool:
+    """Whether a ledger may hold what was kept of this topic. Old ledgers say nothing."""
+    if _COMPONENT[0] not in custom:
+        return True
+    return (
+        _is_marked(custom, _APPLICATION, _COMPACTED)
+        and custom.get(_COMPACTED_TOPIC) == topic_name.encode()
+    )
+
+
 def cursors_of(custom: Mapping[str, bytes]) -> tuple[str, ...]:
     """The names in paths, encoded, of the cursor whose ledger it is, or that its virtual cursors
     belong to: two, if it is not certain which. Empty: it is not marked as one of a cursor.

@@ -48,6 +48,9 @@ _log = structlog.get_logger()
 class SnapshotLedgers(LedgerMaker, Protocol):
     """The part of the ledger client used here."""
 
+    async def metadata_of(self, ledger_id: int) -> LedgerMetadata:
+        """As stored. Raises: LedgerNotFound."""
+
     async def recover(self, ledger_id: int) -> LedgerMetadata:
         """Fence and close it."""
 
@@ -86,6 +89,8 @@ class SnapshotStore:
         self._entry_size_bytes_max = entry_size_bytes_max
         self._places: dict[ChunkKey, ChunkPlace] = {}
         self._ledger: AwaitedLedger | None = None
+        self._foreign_id: int | None = None
+        """A ledger of somebody else that the cursor named. It is neither fenced nor deleted."""
         self.lost = False
         """Set when `load` found that the stored state is gone."""
 
@@ -126,6 +131,10 @@ class SnapshotStore:
             ) from error
 
     async def _load(self, ledger_id: int) -> dict[ChunkKey, bytes]:
+        metadata = await self._ledgers.metadata_of(ledger_id)
+        if dict(metadata.custom_metadata) != dict(self._custom_metadata):
+            self._foreign_id = ledger_id
+            raise SnapshotDamaged(f"ledger {ledger_id} is not one of this subscription")
         metadata = await self._ledgers.recover(ledger_id)
         reader = self._ledgers.reader_of(ledger_id, metadata)
         entry_id = metadata.last_entry_id
@@ -163,7 +172,7 @@ class SnapshotStore:
             {**self._cursor.properties, ATTACHED_LEDGER_PROPERTY: str(ledger.ledger_id)}
         )
         self._ledger, self._places = ledger, places
-        if former_id is not None:
+        if former_id is not None and former_id != self._foreign_id:
             await self._ledgers.delete(former_id)
 
     async def _append(

@@ -23,7 +23,7 @@ import structlog
 import trio
 
 from broker.ground.slices import STEPS_PER_SLICE
-from broker.managed_ledger.owner_of_ledger import compacted_custom_metadata
+from broker.managed_ledger.owner_of_ledger import compacted_custom_metadata, may_be_compacted
 from broker.topics.topic.compacted_log import (
     DamagedCompaction,
     Survivors,
@@ -92,6 +92,9 @@ class LogCompaction:
 
     async def _read(self, ledger_id: int, horizon: Position) -> list[Entry]:
         client = self._ledger.client
+        metadata = await client.metadata_of(ledger_id)
+        if not may_be_compacted(metadata.custom_metadata, self._name.full):  # nor is it fenced
+            raise DamagedCompaction(f"ledger {ledger_id} is not one of this topic")
         metadata = await client.recover(ledger_id)
         reader = client.reader_of(ledger_id, metadata)
         entries: list[Entry] = []

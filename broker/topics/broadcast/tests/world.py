@@ -34,6 +34,7 @@ class SnapshotLedgers:
 
     def __init__(self):
         self.ledgers = {}
+        self.custom_metadata = {}
         self.failing = False
         self.read_error = None
 
@@ -41,7 +42,13 @@ class SnapshotLedgers:
         await trio.lowlevel.checkpoint()
         ledger_id = 100 + len(self.ledgers)
         self.ledgers[ledger_id] = []
+        self.custom_metadata[ledger_id] = custom_metadata
         return SnapshotWriter(self, ledger_id, listener)
+
+    async def metadata_of(self, ledger_id):
+        if self.ledgers.get(ledger_id) is None:
+            raise LedgerNotFound(f"ledger {ledger_id}")
+        return SimpleNamespace(custom_metadata=self.custom_metadata[ledger_id])
 
     async def recover(self, ledger_id):
         if self.ledgers.get(ledger_id) is None:

@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from broker.follow.tests.cluster import SHADOW, SOURCE, Cluster, peer, settled
 from broker.managed_ledger.ledger_table import LedgerRow
+from broker.topics.follow.tests.cluster import SHADOW, SOURCE, Cluster, peer, settled
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import AuthorizationError
 from protocol.topic_name import TopicName

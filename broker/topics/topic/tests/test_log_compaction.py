@@ -112,6 +112,21 @@ async def test_a_compacted_ledger_that_is_lost_is_an_error(autojump_clock):
             await open_log(factory)
 
 
+async def test_a_compacted_ledger_of_another_topic_is_neither_read_nor_fenced(autojump_clock):
+    world = World()
+    async with world.broker() as factory:
+        victim = await open_ledger(factory, "b/ns/persistent/secret")
+        await write(victim, [("a", b"theirs")])
+        ledger, _ = await open_log(factory)
+        cursor = ledger.cursors[COMPACTION_CURSOR]
+        cursor.position_properties = {COMPACTED_LEDGER: min(victim.ledger_ids)}
+        await cursor.reset(ledger.last_confirmed)
+        with pytest.raises(BrokerError, match="is not one of this topic"):
+            await LogCompaction(LOG, ledger).load()
+        await write(victim, [("a", b"more")])
+        assert not victim.fenced
+
+
 async def test_a_compaction_that_cannot_be_stored_changes_nothing(autojump_clock, monkeypatch):
     world = World()
     async with world.broker() as factory:
