@@ -15,17 +15,20 @@ COMPAT_ARGS ?=
 SEEDS ?= 100
 FROM ?= 0
 PROCESSES ?= 1
+# How many processes share the tests.
+WORKERS ?= 2
+SHARED := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 # The names of --cluster.
 CLUSTERS ?= apache-bookies-3-2-2 apache-bookies-3-3-2 pulsar-broker-3-2-2 vela-3-2-2
 FAULTS_ARGS ?=
 LOCK := build/lock/bin/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
   --no-emit-trusted-host --no-emit-find-links --allow-unsafe --strip-extras
 
-.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all lint compat compat-smoke compat-all compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-flood bench-followers bench-growth bench-isolation bench-limits bench-peers bench-secured bench-spark token-expiry strangers crash damage simulate cluster-faults lock proto clean
+.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all lint compat compat-all compat-scenarios compat-clusters compat-smoke setup-compat compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-flood bench-followers bench-growth bench-isolation bench-limits bench-peers bench-secured bench-spark token-expiry strangers crash damage simulate cluster-faults lock proto clean
 
 help:
 	@echo 'make run      set up and start vela standalone (RUN_ARGS="--broker-port 6650 ...")'
-	@echo 'make test     set up and run the tests'
+	@echo 'make test     set up and run the tests, in two processes (WORKERS=2)'
 	@echo 'make setup-pipeline  $(PIPELINE_VENV) with Spark, for "vela pipeline" (Java 17 to run it)'
 	@echo 'make test-pipeline   the tests that need Spark (Java 17; Maven for Delta Lake); test-pipeline-all: the slow ones, too'
 	@echo 'make setup    the set-up alone: $(VENV) with the locked dependencies'
@@ -33,6 +36,7 @@ help:
 	@echo 'make wheel    dist/*.whl with the hot modules compiled; "pip install ." installs them as sources'
 	@echo 'make lint     ruff and mypy'
 	@echo 'make compat   the same scenarios on real Pulsar and on Vela (Java 17, Maven; without Go its client is left out)'
+	@echo 'make compat-scenarios  the half of it that needs the pair of servers; compat-clusters: the other half; setup-compat: fetches and builds for both'
 	@echo 'make compat-smoke  a few of them on Vela and Pulsar 5.0.1, two minutes (COMPAT_ARGS="--oracle both" for make compat: all, on both releases)'
 	@echo 'make compat-all  all of it: also the long tests of tools and of compacted policies, and compat-migration (over an hour)'
 	@echo 'make compat-cluster  these scenarios on clusters, mixed ones too (Java 17, Maven; CLUSTERS="NAME ...")'
@@ -102,7 +106,7 @@ wheel: compile
 	@ls dist/*.whl
 
 test: setup-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SHARED)
 
 test-pipeline: setup-pipeline
 	$(PIPELINE_VENV)/bin/python -m pytest -W default -m 'not slow' tests/pipeline
@@ -115,14 +119,25 @@ lint: setup-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+COMPAT := compat_tests bench --ignore compat_tests/spark
+
+setup-compat: setup-dev
+	$(BIN)/python -m compat_tests.prepare
+
 compat: setup-dev
-	$(BIN)/python -m pytest compat_tests bench --ignore compat_tests/spark -m 'not slow' --record $(COMPAT_ARGS)
+	$(BIN)/python -m pytest $(COMPAT) $(SHARED) -m 'not slow' --record $(COMPAT_ARGS)
+
+compat-scenarios: setup-dev
+	$(BIN)/python -m pytest $(COMPAT) -m 'not slow and scenarios' --record $(COMPAT_ARGS)
+
+compat-clusters: setup-dev
+	$(BIN)/python -m pytest $(COMPAT) -m 'not slow and not scenarios' --record $(COMPAT_ARGS)
 
 compat-smoke: setup-dev
 	$(BIN)/python -m pytest compat_tests --ignore compat_tests/spark -m smoke --oracle 5.0.1 $(COMPAT_ARGS)
 
 compat-all: setup-dev
-	$(BIN)/python -m pytest compat_tests bench --ignore compat_tests/spark --record $(COMPAT_ARGS)
+	$(BIN)/python -m pytest $(COMPAT) --record $(COMPAT_ARGS)
 
 compat-migration: setup-dev
 	$(BIN)/python -m pytest compat_tests/test_migration.py compat_tests/test_mixed_cluster.py -m slow

@@ -1,5 +1,6 @@
-"""For the tests of all rooms: hypothesis judges what is computed, not how fast the machine is; and
-with `VELA_COMPILED=1` compiled hot modules are what is tested (docs/testing.md)."""
+"""For the tests of all rooms: hypothesis judges what is computed, not how fast the machine is;
+several processes may share a run; with `VELA_COMPILED=1` compiled hot modules are what is tested
+(docs/testing.md)."""
 
 import os
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from native.hot_modules import SWITCH, USED, use_compiled
+from tests.sharing import mark_scenarios, share
 
 settings.register_profile("vela", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("vela")
@@ -15,3 +17,10 @@ if os.environ.get(SWITCH) == "1" and (runs := use_compiled()) != USED:
     raise pytest.UsageError(
         f"{SWITCH}=1 asks for compiled hot modules, but the tests would run {runs}"
     )
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses, and before pytest-xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mark_scenarios(items)
+    if config.getoption("loadgroup", False):
+        share(items)
