@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from typing import TYPE_CHECKING
 
 import click
@@ -12,8 +11,10 @@ from runtime.command_line import (
     configuration_options,
     first_of,
     log_level_option,
-    log_to_stderr,
+    log_of_server,
     refuse,
+    say_ready,
+    stop_signals,
     watch_signals,
 )
 
@@ -44,7 +45,7 @@ def command(
     from settings.reading import ConfigError, load_config
     from settings.report import report_settings
 
-    log_to_stderr(log_level)
+    log_of_server(log_level)
     try:
         loaded = load_config(AUTORECOVERY_KEYS, config_files, os.environ, strict=strict_config)
         identity = identity_of(loaded.config)
@@ -85,7 +86,7 @@ async def _serve(config: AutorecoveryConfig, identity: Identity, running: str) -
 
     from autorecovery.process import running_autorecovery
 
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with stop_signals() as signals:
         async with trio.open_nursery() as nursery:
             stop = trio.Event()
             nursery.start_soon(watch_signals, signals, stop)
@@ -96,7 +97,7 @@ async def _serve(config: AutorecoveryConfig, identity: Identity, running: str) -
                 ) as recovery:
                     structlog.get_logger().info("running", modules=running)
                     ready = _ready(identity, recovery.http_port)
-                    print(f"vela autorecovery ready: {ready}", flush=True)
+                    nursery.start_soon(say_ready, f"vela autorecovery ready: {ready}")
                     await trio.sleep_forever()
             nursery.cancel_scope.cancel()
 

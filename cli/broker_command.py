@@ -5,7 +5,6 @@ processes.
 from __future__ import annotations
 
 import os
-import signal
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -15,8 +14,10 @@ from runtime.command_line import (
     configuration_options,
     first_of,
     log_level_option,
-    log_to_stderr,
+    log_of_server,
     refuse,
+    say_ready,
+    stop_signals,
     watch_signals,
 )
 
@@ -45,7 +46,7 @@ def command(config_files: tuple[Path, ...], strict_config: bool, log_level: str)
     from settings.reading import ConfigError, load_config
     from settings.report import report_settings
 
-    log_to_stderr(log_level)
+    log_of_server(log_level)
     try:
         loaded = load_config(CLUSTER_KEYS, config_files, os.environ, strict=strict_config)
     except ConfigError as error:
@@ -99,7 +100,7 @@ async def _serve(config: ClusterBrokerConfig, running: str) -> None:
 
     with (
         watching_if(config.eventLoopWatchdogEnabled),
-        trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals,
+        stop_signals() as signals,
     ):
         async with trio.open_nursery() as nursery:
             stop, ready = trio.Event(), trio.Event()
@@ -113,7 +114,7 @@ async def _serve(config: ClusterBrokerConfig, running: str) -> None:
                     nursery.start_soon(return_free_memory)
                     log.info("running", modules=running)
                     urls = " ".join(broker.address.service_urls)
-                    print(f"vela broker ready: {urls}", flush=True)
+                    nursery.start_soon(say_ready, f"vela broker ready: {urls}")
                     await stop.wait()
             nursery.cancel_scope.cancel()
 

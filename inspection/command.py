@@ -16,7 +16,7 @@ import click
 
 from inspection.access import access, access_option, secured
 from inspection.output import Output, PayloadForm, payload_text
-from runtime.command_line import EXIT_REFUSED, first_of, log_to_stderr, refuse
+from runtime.command_line import EXIT_INTERRUPTED, EXIT_REFUSED, first_of, log_to_stderr, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -29,7 +29,6 @@ CURSOR: Final = "cursor"
 """As a form of payloads: the positions in a cursor's ledger."""
 ID: Final = click.IntRange(0, 2**63 - 1)
 """Of a ledger or an entry."""
-EXIT_INTERRUPTED: Final = 130
 
 
 @click.group()

@@ -15,10 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
 
+from runtime.output import flush, write_stderr_in_background
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractContextManager
 
     import trio
+
+    from runtime.line_writer import LineWriter
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
@@ -26,6 +31,8 @@ REPEAT_SECONDS: Final = 0.5
 """`timeout` sends its signal to the process and then to its group: that is one request to stop."""
 LEVELS: Final = ("debug", "info", "warning", "error")
 EXIT_REFUSED: Final = 1
+EXIT_INTERRUPTED: Final = 130
+_STDOUT: Final = 1
 
 
 def configuration_options(file: str) -> Callable[[Command], Command]:
@@ -52,6 +59,17 @@ def log_level_option(command: Command) -> Command:
     return option(command)
 
 
+def stop_signals() -> AbstractContextManager[AsyncIterator[int]]:
+    """The signals that stop a server in good order: SIGTERM, SIGINT, and SIGHUP, with which a
+    terminal ends its processes. `nohup` has SIGHUP ignored, and it remains so."""
+    import trio
+
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    return trio.open_signal_receiver(*numbers)
+
+
 async def watch_signals(signals: AsyncIterator[int], stop: trio.Event) -> None:
     """The first signal stops cleanly, a later one immediately."""
     import structlog
@@ -65,10 +83,38 @@ async def watch_signals(signals: AsyncIterator[int], stop: trio.Event) -> None:
             if trio.current_time() - stopped_at < REPEAT_SECONDS:
                 continue
             log.warning("stopping at once", signal=name)
+            flush()
             os._exit(128 + number)
         log.info("stopping", signal=name)
         stopped_at = trio.current_time()
         stop.set()
+
+
+async def say_ready(line: str) -> None:
+    """Write the one line for stdout. Run it as a task: a reader may not read. A server that cannot
+    say that it is ready serves all the same, and says so in its log."""
+    import structlog
+    import trio
+
+    try:
+        await trio.to_thread.run_sync(_write_stdout, f"{line}\n".encode(), abandon_on_cancel=True)
+    except OSError as error:
+        structlog.get_logger().warning(
+            "the ready line cannot be written to stdout", error=error.strerror, line=line
+        )
+
+
+def _write_stdout(data: bytes) -> None:
+    while data:
+        data = data[os.write(_STDOUT, data) :]
+
+
+def log_of_server(level: str) -> LineWriter:
+    """Log lines of this level and above, for people, by a thread: neither a full disk nor a reader
+    who stops stops the server. Returns where all its lines go, for those of its children."""
+    lines = write_stderr_in_background()
+    log_to_stderr(level)
+    return lines
 
 
 def log_to_stderr(level: str) -> None:

@@ -1,8 +1,10 @@
-"""Lines for stderr, written by a thread: a reader who stops does not stop the process.
+"""Lines for stderr, written by a thread: neither a reader who stops nor a full disk stops the
+process.
 
-The terminal or pipe behind stderr may take nothing for as long as it likes. Whoever writes there
-waits, and an event loop must not. Lines wait here instead, up to a number of bytes. Those beyond it
-are dropped, and a line says how many they were. Lines stay in their order.
+The terminal, pipe or file at stderr may take nothing for as long as it likes. Whoever writes there
+waits or fails, and an event loop must do neither. Lines wait here instead, up to a number of bytes.
+Lines beyond it, and lines that could not be written, are dropped and counted. As soon as something
+can be written again, a line says how many were dropped, and why. Lines stay in their order.
 """
 
 from __future__ import annotations
@@ -17,42 +19,54 @@ if TYPE_CHECKING:
 
 WAITING_BYTES_MAX: Final = 4 * 1024 * 1024
 """What children say in some seconds, however much they log."""
+RETRY_SECONDS_MIN: Final = 1.0
+RETRY_SECONDS_MAX: Final = 60.0
+"""How long after a failure a notice of dropped lines is tried again, without any new line."""
+NOT_READ: Final = "stderr was not read"
 _STDERR: Final = 2
 
 
-def write_to_stderr(data: bytes) -> None:
-    """Raises: OSError."""
-    while data:
-        data = data[os.write(_STDERR, data) :]
+def write_to_stderr(data: bytes) -> int:
+    """Returns how many bytes were written. Raises: OSError."""
+    return os.write(_STDERR, data)
 
 
 @final
 class LineWriter:
-    """See the module docstring. `put` is for one thread; `close` at the end."""
+    """See the module docstring. `put` is for any thread; `close` at the end."""
 
     def __init__(
         self,
-        write: Callable[[bytes], None] = write_to_stderr,
+        write: Callable[[bytes], int] = write_to_stderr,
         waiting_bytes_max: int = WAITING_BYTES_MAX,
+        retry_seconds_min: float = RETRY_SECONDS_MIN,
     ) -> None:
-        """`write` takes whole lines, in a thread; it may wait, and raise OSError."""
+        """`write` takes lines, in a thread, and returns how many bytes it took; it may wait, and
+        raise OSError."""
         self._write = write
         self._waiting_bytes_max = waiting_bytes_max
+        self._retry_seconds_min = retry_seconds_min
         self._lock = threading.Condition()
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
-        self._dropped = 0
+        self._untold = 0
+        """Lines that were dropped and that no notice has named."""
+        self._reason = ""
         self._is_closed = False
+        self._is_within_line = False
+        """Whether what was written last ended within a line. Only the thread uses it."""
         self._thread: threading.Thread | None = None
+        self.dropped_total = 0
+        """Lines that were dropped since the start."""
 
     def put(self, lines: str) -> None:
         """One or several lines, without the last line's end. Returns at once."""
-        data = lines.encode(errors="replace") + b"\n"
+        data = lines.encode(errors="backslashreplace") + b"\n"
         with self._lock:
             if self._is_closed:
                 return
             if self._waiting_bytes + len(data) > self._waiting_bytes_max:
-                self._dropped += data.count(b"\n")
+                self._drop(data.count(b"\n"), NOT_READ)
                 return
             self._waiting.append(data)
             self._waiting_bytes += len(data)
@@ -61,29 +75,62 @@ class LineWriter:
                 self._thread.start()
             self._lock.notify()
 
-    def close(self, seconds_max: float = 1.0) -> None:
-        """Write what waits, for so long at most. Lines that come later are dropped."""
+    def close(self, seconds_max: float = 1.0) -> bool:
+        """Write what waits, for so long at most; whether that is done. Lines that come later are
+        dropped."""
         with self._lock:
             self._is_closed = True
             self._lock.notify()
-        if self._thread is not None:
-            self._thread.join(seconds_max)
+            thread = self._thread
+        if thread is not None:
+            thread.join(seconds_max)
+        return thread is None or not thread.is_alive()
 
     def _run(self) -> None:
-        while data := self._take():
-            try:
-                self._write(data)
-            except OSError:
-                return  # nobody reads any more, and there is nowhere to say so
+        retry_seconds = self._retry_seconds_min
+        while True:
+            data, untold, reason, is_closed = self._take(retry_seconds)
+            notice = f"{untold} lines were dropped here: {reason}\n".encode() if untold else b""
+            # Lines dropped for want of room came after those that waited; failures came before.
+            pieces = [data, notice] if reason == NOT_READ else [notice, data]
+            if not self._write_all(b"".join(pieces), data, untold):
+                retry_seconds = min(2 * retry_seconds, RETRY_SECONDS_MAX)
+            else:
+                retry_seconds = self._retry_seconds_min
+            if is_closed:
+                return
 
-    def _take(self) -> bytes:
-        """What waits, when there is something; empty: closed."""
+    def _take(self, retry_seconds: float) -> tuple[bytes, int, str, bool]:
+        """What is to be written, when there is something: lines, how many to tell were dropped and
+        why, and whether this is the end."""
         with self._lock:
             while not self._waiting and not self._is_closed:
-                self._lock.wait()
+                if not self._lock.wait(retry_seconds if self._untold else None):
+                    break
             data = b"".join(self._waiting)
-            if self._dropped:
-                data += b"%d lines were dropped here: stderr was not read\n" % self._dropped
+            taken = data, self._untold, self._reason, self._is_closed
             self._waiting.clear()
-            self._waiting_bytes = self._dropped = 0
-            return data
+            self._waiting_bytes = self._untold = 0
+            return taken
+
+    def _write_all(self, whole: bytes, data: bytes, untold: int) -> bool:
+        """Whether all was written. If not, the lines of `data` that were not are dropped, and the
+        `untold` ones stay so."""
+        rest = b"\n" + whole if self._is_within_line and whole else whole
+        try:
+            while rest:
+                written = self._write(rest)
+                self._is_within_line = not rest[:written].endswith(b"\n")
+                rest = rest[written:]
+        except OSError as error:
+            with self._lock:
+                self._untold += untold
+                lines = min(rest.count(b"\n"), data.count(b"\n"))
+                self._drop(lines, f"stderr could not be written: {error.strerror}")
+            return False
+        return True
+
+    def _drop(self, lines: int, reason: str) -> None:
+        self._untold += lines
+        self.dropped_total += lines
+        self._reason = reason

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -13,8 +12,10 @@ from runtime.command_line import (
     configuration_options,
     first_of,
     log_level_option,
-    log_to_stderr,
+    log_of_server,
     refuse,
+    say_ready,
+    stop_signals,
     watch_signals,
 )
 
@@ -55,7 +56,7 @@ def bookie(
     from settings.reading import ConfigError, load_config
     from settings.report import report_settings
 
-    log_to_stderr(log_level)
+    log_of_server(log_level)
     try:
         loaded = load_config(BOOKIE_KEYS, config_files, os.environ, strict=strict_config)
         identity = identity_of(loaded.config)
@@ -101,7 +102,7 @@ async def _serve(config: BookieProcessConfig, identity: Identity, running: str) 
     log = structlog.get_logger()
     with (
         watching_if(config.eventLoopWatchdogEnabled),
-        trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals,
+        stop_signals() as signals,
     ):
         async with trio.open_nursery() as nursery:
             stop = trio.Event()
@@ -114,7 +115,8 @@ async def _serve(config: BookieProcessConfig, identity: Identity, running: str) 
                     keep_for_good()
                     nursery.start_soon(return_free_memory)
                     log.info("running", modules=running)
-                    print(f"vela bookie ready: {_ready(identity, bookie)}", flush=True)
+                    ready = _ready(identity, bookie)
+                    nursery.start_soon(say_ready, f"vela bookie ready: {ready}")
                     await trio.sleep_forever()
             nursery.cancel_scope.cancel()
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
 from typing import TYPE_CHECKING
 
-from runtime.command_line import first_of, log_to_stderr, refuse, watch_signals
+from runtime.command_line import (
+    first_of,
+    log_of_server,
+    refuse,
+    say_ready,
+    stop_signals,
+    watch_signals,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,6 +21,7 @@ if TYPE_CHECKING:
     import trio
 
     from cli.machine.plan import Machine
+    from runtime.line_writer import LineWriter
 
 
 def run_machine(
@@ -34,7 +41,7 @@ def run_machine(
     from settings.reading import ConfigError, environment_settings, read_properties
     from settings.report import report_settings
 
-    log_to_stderr(log_level)
+    lines = log_of_server(log_level)
     socket_path = socket_path_in(data_directory)
     try:
         settings = [each for path in config_files for each in read_properties(path)]
@@ -45,10 +52,12 @@ def run_machine(
     except ConfigError as error:
         refuse(str(error))
     report_settings(loaded, [*machine.notices, *listening_notices(machine.config)])
-    _run(machine, data_directory, socket_path, log_level)
+    _run(machine, data_directory, socket_path, log_level, lines)
 
 
-def _run(machine: Machine, data_directory: Path, socket_path: str, log_level: str) -> None:
+def _run(
+    machine: Machine, data_directory: Path, socket_path: str, log_level: str, lines: LineWriter
+) -> None:
     import trio
 
     from bookie.errors import StorageError
@@ -58,7 +67,7 @@ def _run(machine: Machine, data_directory: Path, socket_path: str, log_level: st
     from runtime.supervision import ChildFailed
 
     try:
-        trio.run(_serve, machine, data_directory, socket_path, log_level)
+        trio.run(_serve, machine, data_directory, socket_path, log_level, lines)
     except* (
         ChildFailed,
         DataDirectoryError,
@@ -72,23 +81,25 @@ def _run(machine: Machine, data_directory: Path, socket_path: str, log_level: st
     refuse(str(first_of(refusal)))
 
 
-async def _serve(machine: Machine, data_directory: Path, socket_path: str, log_level: str) -> None:
+async def _serve(
+    machine: Machine, data_directory: Path, socket_path: str, log_level: str, lines: LineWriter
+) -> None:
     import trio
 
     from cli.machine.running import running_machine
 
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with stop_signals() as signals:
         async with trio.open_nursery() as nursery:
             stop, ready = trio.Event(), trio.Event()
             nursery.start_soon(watch_signals, signals, stop)
             with trio.CancelScope() as starting:
                 nursery.start_soon(_cancel_start, starting, stop, ready)
                 async with running_machine(
-                    machine, data_directory, socket_path, log_level
+                    machine, data_directory, socket_path, log_level, lines
                 ) as running:
                     ready.set()
                     urls = " ".join(running.urls)
-                    print(f"vela standalone ready: {urls}", flush=True)
+                    nursery.start_soon(say_ready, f"vela standalone ready: {urls}")
                     await stop.wait()
             nursery.cancel_scope.cancel()
 

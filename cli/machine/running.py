@@ -32,7 +32,6 @@ from cli.machine.plan import (
     ports_of,
 )
 from metadata.socket_server import SocketServer
-from runtime.line_writer import LineWriter
 from runtime.supervision import Child, ChildPlan, life_line
 
 if TYPE_CHECKING:
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
 
     from cli.machine.plan import Machine
     from metadata.store import MetadataStore
+    from runtime.line_writer import LineWriter
 
 log = structlog.get_logger()
 
@@ -77,9 +77,9 @@ def socket_path_in(data_directory: Path) -> str:
 
 @asynccontextmanager
 async def running_machine(
-    machine: Machine, data_directory: Path, socket_path: str, log_level: str
+    machine: Machine, data_directory: Path, socket_path: str, log_level: str, lines: LineWriter
 ) -> AsyncIterator[RunningMachine]:
-    """The processes for the duration of the block.
+    """The processes for the duration of the block. `lines` takes what they say on stderr.
 
     Raises: StartError, DataDirectoryError, ChildFailed, bookie.errors.StorageError,
         MetadataUnavailable.
@@ -88,8 +88,6 @@ async def running_machine(
         stack.enter_context(DataDirectory(data_directory))
         refuse_fewer_bookies(machine, data_directory)
         life = stack.enter_context(life_line())
-        lines = LineWriter()
-        stack.callback(lines.close)
         nursery = await stack.enter_async_context(trio.open_nursery())
         stack.callback(nursery.cancel_scope.cancel)
         ends = _Ends()

@@ -135,7 +135,7 @@ async def test_the_store_of_another_cluster_is_refused():
 @pytest.fixture
 def unchanged_logging(monkeypatch):
     """Loggers that are used while logs go to stderr would keep that for all later tests."""
-    monkeypatch.setattr("broker.cluster_command.log_to_stderr", lambda _level: None)
+    monkeypatch.setattr("cli.cluster_command.log_to_stderr", lambda _level: None)
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_an_extension_that_is_off_or_of_other_sources_is_not_imported(build, mon
 
 def test_the_command_line_decides_before_it_imports_a_hot_module():
     code = (
-        "import sys; import cli.__main__, broker.configuration.config_file;"
+        "import sys; import cli.commands, broker.configuration.config_file;"
         "import native.hot_modules as h;"
         "print([name for name in h.HOT_MODULES if name in sys.modules])"
     )

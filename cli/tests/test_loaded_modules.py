@@ -8,7 +8,7 @@ import sys
 
 PROGRAM = """
 import json, sys
-from cli.__main__ import load_less
+from cli.commands import load_less
 load_less()
 import trio
 from broker.assembly.app import running_broker

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -180,7 +180,8 @@ def spark_session(name: str, given: argparse.Namespace) -> Iterator[SparkSession
 
 def progress(text: str) -> None:
     """A line for the person who waits."""
-    print(text, file=sys.stderr, flush=True)
+    with suppress(OSError):  # a log that cannot be written ends no job
+        print(text, file=sys.stderr, flush=True)
 
 
 def watch(query: StreamingQuery, name: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from broker.assembly.app import running_broker
 from broker.ground.config import BrokerConfig
 from cli.machine.plan import read_machine
 from cli.machine.running import SOCKET_PATH_BYTES_MAX, running_machine, socket_path_in
+from runtime.line_writer import LineWriter
 from settings.reading import Setting
 
 WAIT_SECONDS_MAX = 120.0
@@ -33,7 +34,9 @@ async def test_a_killed_broker_is_back_on_its_ports_and_all_end_with_the_parent(
     free_port = [Setting("bookiePort", "0", "test")]
     machine, _ = read_machine(1, 1, free_port, PORTS, socket_path, strict=True)
     with trio.fail_after(2 * WAIT_SECONDS_MAX):
-        async with running_machine(machine, tmp_path, socket_path, "warning") as running:
+        async with running_machine(
+            machine, tmp_path, socket_path, "warning", LineWriter()
+        ) as running:
             assert await trio.to_thread.run_sync(health_of, running.urls[1]) == b"ok"
             (broker,) = running.brokers
             os.kill(broker.process_id, signal.SIGKILL)
@@ -58,7 +61,9 @@ async def test_a_relative_data_directory_serves_one_process_and_then_a_machine_t
     machine, _ = read_machine(1, 2, free_port, PORTS, socket_path, strict=True)
     for _ in range(2):
         with trio.fail_after(2 * WAIT_SECONDS_MAX):
-            async with running_machine(machine, data, socket_path, "warning") as running:
+            async with running_machine(
+                machine, data, socket_path, "warning", LineWriter()
+            ) as running:
                 [url] = [each for each in running.urls if each.startswith("http:")]
                 assert await trio.to_thread.run_sync(health_of, url) == b"ok"
 

@@ -3,7 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
-from cli.__main__ import main
+from cli.commands import main
 
 
 @pytest.fixture(autouse=True)

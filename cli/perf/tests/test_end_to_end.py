@@ -11,7 +11,7 @@ import trio
 from click.testing import CliRunner
 
 from broker.topics.broadcast.tests.peer import broker
-from cli.__main__ import main
+from cli.commands import main
 from cli.perf.fanout import allow_open_files
 from cli.perf.neighbour import ALONE_MESSAGES
 from security.authentication.tests.tokens import SECRET, token
