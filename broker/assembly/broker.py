@@ -257,7 +257,9 @@ def _authentication(config: BrokerConfig, clock: Clock) -> Authentication | None
     from security.authentication.providers import authentication_of
 
     try:
-        return authentication_of(config, fetch_from_issuers(config), lambda: clock.wall_ms() / 1000)
+        return authentication_of(
+            config, fetch_from_issuers(config), lambda: clock.wall_ms() / 1000, clock.now
+        )
     except ProviderRefused as error:
         raise StartError(str(error)) from error
 

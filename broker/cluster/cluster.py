@@ -102,7 +102,7 @@ class ClusterOwnership:
             on_change=self._owner_changed,
         )
         self._bundles = NamespaceBundles(store, namespaces, self._boundaries_changed)
-        self.members = Members(store, self.session, this_broker, self._report, self.in_force)
+        self.members = Members(store, self.session, this_broker, self._report, self.in_force, clock)
         self.placement = Placement(store, self._bundles, self.members, self.in_force, clock)
         self._heartbeats = HeartbeatBundles(
             self._owners, self.session, config.clusterName, self.members.broker_id

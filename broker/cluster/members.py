@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from broker.cluster.session import ClusterSession
     from broker.peers.broker_address import BrokerAddress
     from metadata.store import MetadataStore
+    from runtime.clock import Clock
 
 log = structlog.get_logger()
 
@@ -49,12 +50,14 @@ class Members:
         this_broker: BrokerAddress,
         measure: Callable[[], Awaitable[BrokerReport]],
         in_force: ConfigInForce,
+        clock: Clock,
     ) -> None:
         """`measure` gives this broker's load as of now."""
         self._store = store
         self._session = session
         self._measure = measure
         self._in_force = in_force
+        self._clock = clock
         self._web_service_url = this_broker.preferred_web_url
         self.broker_id = this_broker.broker_id
         self.reports: dict[str, BrokerReport] = {}
@@ -65,6 +68,8 @@ class Members:
         """The session whose node below BROKERS_PATH is this broker's."""
         self._version = 0
         self._reported: BrokerReport | None = None
+        self._reported_at = 0.0
+        """Monotonic."""
         self._stale: set[str] | None = None
         """Ids of members whose reports changed; None: any."""
         self._is_leader_stale = True
@@ -235,6 +240,7 @@ class Members:
             self._registered = ""
             return
         self._reported = report
+        self._reported_at = self._clock.now()
 
     async def _register_anew(self, path: str, value: bytes, session: str) -> None:
         """Raises: VersionConflict: the node is of another session."""
@@ -257,7 +263,7 @@ class Members:
         if last is None or set(last.bundles) != set(report.bundles):
             return True
         config = self._in_force.now
-        age_ms = report.updated_ms - last.updated_ms
+        age_ms = (self._clock.now() - self._reported_at) * 1000
         if age_ms >= config.loadBalancerReportUpdateMaxIntervalMinutes * 60_000:
             return True
         if age_ms < config.loadBalancerReportUpdateMinIntervalMillis:

@@ -32,7 +32,7 @@ class OpenConnection(Protocol):
     def check_deadlines(self, now: float) -> None:
         """Close it if its peer gives no sign of life."""
 
-    def check_credential(self, wall_seconds: float) -> None:
+    def check_credential(self, wall_seconds: float, now: float) -> None:
         """Have its credential renewed if that has expired, or close it."""
 
 
@@ -69,7 +69,7 @@ class Connections:
 
     def _check_credential_of(self, connection: OpenConnection) -> None:
         if connection in self.open:
-            connection.check_credential(self.clock.wall_ms() / 1000)
+            connection.check_credential(self.clock.wall_ms() / 1000, self.clock.now())
 
     def _check_deadlines_of(self, connection: OpenConnection) -> None:
         if connection in self.open:  # it may have ended since the last slice

@@ -74,14 +74,14 @@ def check_deadlines(session: WatchedConnection, now: float) -> None:
         session.close("no CONNECT within the time allowed for the handshake")
 
 
-def check_credential(session: WatchedConnection, wall_seconds: float) -> None:
+def check_credential(session: WatchedConnection, wall_seconds: float, now: float) -> None:
     """Ask for a new credential if this one has expired, or end the connection. Called every
-    `authenticationRefreshCheckSeconds`."""
+    `authenticationRefreshCheckSeconds`. `wall_seconds` is Unix time, `now` monotonic."""
     lease = session.lease
     if lease is None:
         return
     # While a publish rate holds it, an answer is not read.
-    action = lease.check(wall_seconds, was_unread=session.was_held)
+    action = lease.check(wall_seconds, now, was_unread=session.was_held)
     session.was_held = session.is_held
     if action is LeaseAction.CHALLENGE:
         method = lease.identity.method

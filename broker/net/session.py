@@ -353,9 +353,9 @@ class Session(RequestTasks, Generic[P, C]):
         """See `broker.net.deadlines`."""
         check_deadlines(self, now)
 
-    def check_credential(self, wall_seconds: float) -> None:
+    def check_credential(self, wall_seconds: float, now: float) -> None:
         """See `broker.net.deadlines`."""
-        check_credential(self, wall_seconds)
+        check_credential(self, wall_seconds, now)
 
     async def is_alive(self, timeout_seconds: float) -> bool:
         """See `broker.net.deadlines`."""

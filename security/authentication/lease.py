@@ -41,14 +41,15 @@ class Lease:
         """Of the credential that is renewed."""
         self._can_renew = can_renew
         self._challenged_at: float | None = None
+        """Monotonic: the time for an answer depends on no change of the wall clock."""
         self.renewing = False
         """Whether an answer to a challenge is being verified."""
 
-    def check(self, now: float, *, was_unread: bool = False) -> LeaseAction:
-        """What is due at `now`, Unix time. `was_unread`: whether this side has stopped reading the
-        connection since the last look."""
+    def check(self, wall_seconds: float, now: float, *, was_unread: bool = False) -> LeaseAction:
+        """What is due now: `wall_seconds` is Unix time, `now` monotonic. `was_unread`: whether this
+        side has stopped reading the connection since the last look."""
         expires_at = self.identity.expires_at
-        if expires_at is None or now <= expires_at:
+        if expires_at is None or wall_seconds <= expires_at:
             return LeaseAction.NOTHING
         if not self._can_renew:
             return LeaseAction.CLOSE_CANNOT_RENEW

@@ -89,9 +89,12 @@ class OpenIDProvider:
 
 
 def openid_provider(
-    config: AuthenticationConfig, fetch: Fetch, wall_seconds: Callable[[], float]
+    config: AuthenticationConfig,
+    fetch: Fetch,
+    wall_seconds: Callable[[], float],
+    now: Callable[[], float],
 ) -> OpenIDProvider:
-    """As configured. Raises: ProviderRefused."""
+    """As configured. `wall_seconds` is Unix time, `now` monotonic. Raises: ProviderRefused."""
     issuers = frozenset(each.strip() for each in config.openIDAllowedTokenIssuers if each.strip())
     audiences = frozenset(each.strip() for each in config.openIDAllowedAudiences if each.strip())
     if not issuers:
@@ -120,4 +123,4 @@ def openid_provider(
         expire_seconds=config.openIDCacheExpirationSeconds,
         key_miss_seconds=config.openIDKeyIdCacheMissRefreshSeconds,
     )
-    return OpenIDProvider(issuers, PublishedKeys(fetch, cache, wall_seconds), rules, wall_seconds)
+    return OpenIDProvider(issuers, PublishedKeys(fetch, cache, now), rules, wall_seconds)

@@ -33,16 +33,19 @@ PROVIDER_CLASSES: Final = (_TOKEN, _TLS, _BASIC, _OPENID)
 
 
 def authentication_of(
-    config: AuthenticationConfig, fetch: Fetch, wall_seconds: Callable[[], float]
+    config: AuthenticationConfig,
+    fetch: Fetch,
+    wall_seconds: Callable[[], float],
+    now: Callable[[], float],
 ) -> Authentication:
     """What a server with this configuration asks. `fetch` asks issuers for their documents,
-    `wall_seconds` is Unix time.
+    `wall_seconds` is Unix time, and `now` seconds on a monotonic scale.
 
     Raises: ProviderRefused.
     """
     verifications = Verifications()
     providers = [
-        _provider(name.strip(), config, verifications, fetch, wall_seconds)
+        _provider(name.strip(), config, verifications, fetch, wall_seconds, now)
         for name in config.authenticationProviders
         if name.strip()
     ]
@@ -60,6 +63,7 @@ def _provider(
     verifications: Verifications,
     fetch: Fetch,
     wall_seconds: Callable[[], float],
+    now: Callable[[], float],
 ) -> Provider:
     if name == _TOKEN:
         return token_provider(config, wall_seconds)
@@ -68,7 +72,7 @@ def _provider(
     if name == _BASIC:
         return basic_provider(config, verifications)
     if name == _OPENID:
-        return openid_provider(config, fetch, wall_seconds)
+        return openid_provider(config, fetch, wall_seconds, now)
     raise ProviderRefused(
         f"authenticationProviders: {name} is not supported; Vela has"
         f" {', '.join(each.rpartition('.')[2] for each in PROVIDER_CLASSES)}"

@@ -55,10 +55,12 @@ class _Issuer:
 class PublishedKeys:
     """Of all issuers. Whoever asks has checked that the issuer is allowed."""
 
-    def __init__(self, fetch: Fetch, rules: CacheRules, wall_seconds: Callable[[], float]) -> None:
+    def __init__(self, fetch: Fetch, rules: CacheRules, now: Callable[[], float]) -> None:
+        """`now`: seconds on a monotonic scale, so that no change of the wall clock keeps keys for
+        longer, or keeps an issuer from being asked."""
         self._fetch = fetch
         self._rules = rules
-        self._now = wall_seconds
+        self._now = now
         self._issuers: dict[str, _Issuer] = {}
 
     async def key_of(self, issuer: str, key_id: str) -> VerificationKey:

@@ -12,11 +12,23 @@ from broker.peers.broker_address import BrokerAddress
 from broker.tenancy.namespaces.namespaces import Namespaces
 from metadata.memory_store import MemoryStore
 from protocol.topic_name import TopicName
-from runtime.clock import SystemClock
 
 
 def topic(name, namespace="public/default"):
     return TopicName.parse(f"persistent://{namespace}/{name}")
+
+
+class TrioClock:
+    """Trio's time. Its wall clock can be set."""
+
+    def __init__(self):
+        self.set_by_ms = 0
+
+    def now(self):
+        return trio.current_time()
+
+    def wall_ms(self):
+        return 1_700_000_000_000 + int(trio.current_time() * 1000) + self.set_by_ms
 
 
 class Broker:
@@ -33,12 +45,13 @@ class Broker:
         self.may_close = trio.Event()
         self.may_close.set()
         self.namespaces = Namespaces(store, BrokerConfig())
+        self.clock = TrioClock()
         self.ownership = ClusterOwnership(
             store,
             self.namespaces,
             self.address,
             config=config,
-            clock=SystemClock(),
+            clock=self.clock,
             process_name=f"process-{number}",
             topics=self,
             load=self,

@@ -21,6 +21,20 @@ async def owned(broker, name):
     return (await broker.ownership._bundles.of(name.namespace_name)).bundle_of(name)
 
 
+@pytest.mark.parametrize("set_by_ms", [-3_600_000, 3_600_000])
+async def test_loads_are_reported_as_often_whatever_the_wall_clock_is_set_to(
+    set_by_ms, autojump_clock
+):
+    async with cluster_of(2) as brokers:
+        first, second = brokers
+        first.clock.set_by_ms = set_by_ms
+        before = second.ownership.members.reports[first.id]
+        await trio.sleep(14 * 60)
+        assert second.ownership.members.reports[first.id] == before
+        await trio.sleep(2 * 60)
+        assert second.ownership.members.reports[first.id] != before
+
+
 async def test_members_and_leader_are_seen_by_all(autojump_clock):
     async with cluster_of(3) as brokers:
         for broker in brokers:

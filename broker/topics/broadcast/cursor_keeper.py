@@ -354,6 +354,8 @@ class CursorKeeper:
                 name, kept_until = row
                 slot = (chunk << CHUNK_SHIFT) + offset
                 left = kept_until - wall if kept_until else self._retention_seconds
+                # The wall clock may have been set back since.
+                left = min(left, self._retention_seconds)
                 # No consumer could return while the broker was down, and one that had just returned
                 # may be stored as gone.
                 left = max(left, min(self._retention_seconds, GRACE_SECONDS))

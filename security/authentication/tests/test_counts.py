@@ -33,7 +33,7 @@ def authentication():
     async def nothing(url):
         raise AssertionError(url)
 
-    return authentication_of(config, nothing, lambda: NOW)
+    return authentication_of(config, nothing, lambda: NOW, lambda: NOW)
 
 
 async def attempt(authentication, method, data):

@@ -9,8 +9,21 @@ from security.authentication.identity import Identity
 from security.authentication.lease import UNREAD_SECONDS_MAX, Lease, LeaseAction
 
 
-def lease(expires_at: float | None = 10.0, can_renew: bool = True) -> Lease:
-    return Lease(Identity("alice", "token", expires_at), can_renew=can_renew)
+class SteadyLease:
+    """A lease of which both clocks show the same time."""
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+        self.identity = lease.identity
+        self.answered = lease.answered
+        self.renewed = lease.renewed
+
+    def check(self, now: float, *, was_unread: bool = False) -> LeaseAction:
+        return self.lease.check(now, now, was_unread=was_unread)
+
+
+def lease(expires_at: float | None = 10.0, can_renew: bool = True) -> SteadyLease:
+    return SteadyLease(Lease(Identity("alice", "token", expires_at), can_renew=can_renew))
 
 
 def test_a_credential_without_an_end_is_never_renewed():
@@ -31,6 +44,16 @@ def test_a_look_does_not_count_if_the_client_was_not_read_but_not_for_ever():
         assert tested.check(now, was_unread=True) is LeaseAction.NOTHING
     assert tested.check(12.0 + UNREAD_SECONDS_MAX, was_unread=True) is LeaseAction.CLOSE_NO_ANSWER
     assert tested.check(13.0) is LeaseAction.CLOSE_NO_ANSWER
+
+
+def test_the_time_for_an_answer_is_the_same_whatever_the_wall_clock_is_set_to():
+    for set_by in (-3600.0, 3600.0):
+        tested = lease().lease
+        assert tested.check(10_000.0, 1.0) is LeaseAction.CHALLENGE
+        late = 1.0 + UNREAD_SECONDS_MAX
+        assert tested.check(10_000.0 + set_by, late, was_unread=True) is LeaseAction.NOTHING
+        action = tested.check(10_000.0 + set_by, late + 1, was_unread=True)
+        assert action is LeaseAction.CLOSE_NO_ANSWER
 
 
 def test_a_client_that_cannot_renew_is_disconnected():

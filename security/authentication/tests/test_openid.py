@@ -56,9 +56,15 @@ class Issuers:
 class World:
     def __init__(self, **keys: object) -> None:
         self.now = NOW
+        self.set_by = 0.0
         self.issuers = Issuers()
         config = dataclasses.replace(CONFIG, **keys)
-        self.provider = openid_provider(config, self.issuers.fetch, lambda: self.now)
+        self.provider = openid_provider(
+            config,
+            self.issuers.fetch,
+            wall_seconds=lambda: self.now + self.set_by,
+            now=lambda: self.now,
+        )
 
     async def role_of(self, text: str) -> str:
         return (await self.provider.authenticate(Evidence(text.encode()))).role
@@ -194,6 +200,27 @@ async def test_an_issuer_that_fails_is_asked_again_after_a_pause():
     world.issuers.fails = False
     world.now += FAILURE_PAUSE_SECONDS
     assert await world.role_of(issued()) == "alice"
+
+
+@pytest.mark.parametrize("set_by", [-3600.0, 3600.0])
+async def test_an_issuer_is_asked_as_often_whatever_the_wall_clock_is_set_to(set_by):
+    world = World()
+    world.issuers.fails = True
+    await world.refusal_of(issued())
+    world.issuers.fails = False
+    world.set_by = set_by
+    lasting = {"iat": NOW - 7200, "nbf": NOW - 7200, "exp": NOW + 7200}
+    await world.refusal_of(issued(**lasting))
+    world.now += FAILURE_PAUSE_SECONDS
+    assert await world.role_of(issued(**lasting)) == "alice"
+    asked = world.issuers.asked
+    world.set_by = 0.0
+    await world.refusal_of(issued(kid="b", **lasting))
+    assert world.issuers.asked == asked
+    world.set_by = set_by
+    world.now += CONFIG.openIDKeyIdCacheMissRefreshSeconds + 1
+    await world.refusal_of(issued(kid="b", **lasting))
+    assert world.issuers.asked == asked + 2
 
 
 async def test_all_that_need_the_keys_wait_for_one_fetch(autojump_clock):

@@ -15,6 +15,6 @@ async def never(url):
 
 def test_a_server_to_which_nobody_can_log_in_says_so():
     with structlog.testing.capture_logs() as logs:
-        authentication_of(AuthenticationConfig(), never, lambda: NOW)
+        authentication_of(AuthenticationConfig(), never, lambda: NOW, lambda: NOW)
     assert [each["log_level"] for each in logs] == ["warning"]
     assert "authenticationProviders is empty" in logs[0]["event"]

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from broker.topics.broadcast import broadcast_subscription as module
+from broker.topics.broadcast.cursor_keeper import GRACE_SECONDS
 from broker.topics.broadcast.statistics import CONSUMERS_PER_STEP
 from broker.topics.broadcast.tests.world import World, received, settle
 from broker.topics.subscription.statistics import at_once
@@ -35,6 +36,22 @@ async def test_consumers_on_one_connection_share_one_write(autojump_clock):
         await settle()
         assert all(received(consumer) == [position] for consumer in consumers)
         assert session.writes == [50]
+
+
+async def test_a_name_is_kept_as_long_over_a_restart_whatever_the_wall_clock_is_set_to(
+    autojump_clock,
+):
+    for set_by_ms in (-900_000, 3_600_000):
+        async with opened(broadcast_virtual_cursor_retention_minutes=10) as world:
+            world.subscription.remove_consumer(await world.join("c"))
+            await settle()
+            world.subscription.keeper.changed()
+            await world.subscription.close()
+            world.clock.set_by_ms += set_by_ms
+            await world.open()
+            cursors = world.subscription.cursors
+            left = cursors.deadline_of(cursors.slot_of("c")) - world.clock.now()
+            assert GRACE_SECONDS <= left <= 600
 
 
 async def test_a_consumer_without_permits_catches_up_and_costs_the_others_nothing(autojump_clock):

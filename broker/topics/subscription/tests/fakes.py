@@ -49,12 +49,13 @@ def make_data(
 class FakeClock:
     def __init__(self):
         self.ms = 1_000_000
+        self.set_by_ms = 0
 
     def now(self):
         return self.ms / 1000
 
     def wall_ms(self):
-        return self.ms
+        return self.ms + self.set_by_ms
 
 
 class TrioClock:
@@ -144,6 +145,9 @@ class FakeLedger:
         if self.read_error is not None:
             raise BrokerError(ServerError.PersistenceError, self.read_error)
         return self._slice(position, count_max, bytes_max)
+
+    async def find_expired(self, before_ms):
+        return await self.find_by_publish_time(before_ms)
 
     async def find_by_publish_time(self, publish_time_ms):
         found = (1, -1)
