@@ -26,7 +26,7 @@ from broker.managed_ledger.ledger_list import OwnershipLost
 from broker.managed_ledger.open_appends import AppendState
 from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
 from broker.managed_ledger.readable_ledger import ReadableLedger
-from broker.managed_ledger.trimming import trimmable_count
+from broker.managed_ledger.trimming import correct_times, trimmable_count
 from ledgers.errors import LedgerError
 from protocol.errors import BrokerError, ServerError, ServiceNotReady, TopicTerminated
 
@@ -310,6 +310,7 @@ class ManagedLedger(ReadableLedger):
         if len(self._table.rows) < 2:  # Most topics: the ledger that is written is kept.
             return 0
         now_ms, retention = self._context.clock.wall_ms(), self.policies.retention
+        correct_times(self._table.rows, now_ms)
         return trimmable_count(self._table.rows, self.slowest_durable(), retention, now_ms)
 
     # --- durable changes ----------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from broker.managed_ledger.backlog_reader import BacklogReader
 from broker.managed_ledger.entry_cache import TopicCache
 from broker.managed_ledger.kept_readers import KeptReaders
-from broker.managed_ledger.publish_time_search import newest_before
+from broker.managed_ledger.publish_time_search import newest_before, seek_position
 from broker.managed_ledger.statistics import CursorStatistics, ManagedLedgerStatistics
 from protocol.position import position_text
 
@@ -161,6 +161,14 @@ class ReadableLedger:
         row = self._table.row_of(self._table.next_position(position)[0])
         return None if row is None or row is self._table.tail or not row.timestamp_ms else row
 
+    def written_by_ms(self, position: Position, publish_time_ms: int) -> int:
+        """The time (wall ms) of an entry that is held: its publish time, or the closing of its
+        ledger if that was earlier."""
+        row = self._table.row_of(position[0])
+        if row is None or row is self._table.tail or not row.timestamp_ms:
+            return publish_time_ms
+        return min(publish_time_ms, row.timestamp_ms)
+
     def last_closed_before(self, time_ms: int) -> Position | None:
         """The last entry of the ledgers that were closed before a time (wall ms); None: there are
         none."""
@@ -193,11 +201,13 @@ class ReadableLedger:
 
     async def find_by_publish_time(self, publish_time_ms: int) -> Position:
         """The newest entry published before the time: mark-delete it to continue from there."""
+        return await seek_position(self._table, self._reader.read, publish_time_ms)
 
-        async def read_one(position: Position) -> list[Entry]:
-            return await self._reader.read(position, 1, 1)
-
-        return await newest_before(self._table, read_one, publish_time_ms)
+    async def find_expired(self, before_ms: int) -> Position:
+        """The newest entry that is older than the time: published before it, or in a ledger that
+        was closed before it, whatever the clock of its producer showed."""
+        closed = self.last_closed_before(before_ms)
+        return await newest_before(self._table, self._reader.read, before_ms, closed)
 
     async def rest(self) -> None:
         """Nobody has used it for a while: give up what the next read makes again.

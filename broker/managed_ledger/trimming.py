@@ -11,7 +11,7 @@ Source: ManagedLedgerImpl.internalTrimLedgers of Pulsar 4.0.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from protocol.position import Position
 
 _MIB = 1024 * 1024
+AHEAD_MS_MAX: Final = 24 * 60 * 60 * 1000
 
 
 def trimmable_count(
@@ -38,9 +39,19 @@ def trimmable_count(
             break
         age_ms = now_ms - row.timestamp_ms
         is_expired = 0 <= retention.time_minutes * 60_000 <= age_ms
-        is_over_size = 0 <= retention.size_mb * _MIB <= size_left and retention.size_mb >= 0
+        size_left -= row.size_bytes
+        is_over_size = 0 <= retention.size_mb * _MIB <= size_left
         if not (is_expired or is_over_size):
             break
-        size_left -= row.size_bytes
         count += 1
     return count
+
+
+def correct_times(rows: Sequence[LedgerRow], now_ms: int) -> None:
+    """Ledgers that were closed by a clock that was more than AHEAD_MS_MAX ahead count as closed
+    now, instead of being kept until then. The times of others stay: a clock that is set back by an
+    hour, and forward again, must not make them older than they are."""
+    latest_ms = now_ms + AHEAD_MS_MAX
+    for row in rows:
+        if row.timestamp_ms > latest_ms:
+            row.timestamp_ms = now_ms

@@ -8,6 +8,7 @@ from pyroaring import BitMap
 from structlog.testing import capture_logs
 
 from bookie.api import Status
+from broker.ground.entry import Entry
 from broker.managed_ledger.ack_state import AckState
 from broker.managed_ledger.cursor_record import (
     BATCH_WORDS_MAX,
@@ -21,6 +22,7 @@ from broker.managed_ledger.cursor_record import (
 )
 from broker.managed_ledger.ledger_table import LedgerRow, LedgerTable
 from broker.managed_ledger.paths import cursor_info_path, decode_name, encode_name
+from broker.managed_ledger.publish_time_search import LOOK_BACK_ENTRIES_MAX, newest_before
 from broker.managed_ledger.tests.world import (
     NAME,
     World,
@@ -29,6 +31,7 @@ from broker.managed_ledger.tests.world import (
     settle,
 )
 from protocol import ml_formats_pb2 as formats
+from protocol import pulsar_api_pb2 as pb
 from protocol.position import EARLIEST, LATEST
 
 
@@ -367,16 +370,14 @@ def test_names_are_encoded_as_java_does():
     assert encode_name("a b/c~*é") == "a+b%2Fc%7E*%C3%A9"
 
 
+def published_at(publish_time_ms):
+    metadata = pb.MessageMetadata(
+        producer_name="p", sequence_id=0, publish_time=publish_time_ms
+    ).SerializeToString()
+    return Entry(len(metadata).to_bytes(4, "big") + metadata + b"payload", 1)
+
+
 async def test_find_by_publish_time(autojump_clock):
-    from broker.ground.entry import Entry
-    from protocol import pulsar_api_pb2 as pb
-
-    def entry(publish_time_ms):
-        metadata = pb.MessageMetadata(
-            producer_name="p", sequence_id=0, publish_time=publish_time_ms
-        ).SerializeToString()
-        return Entry(len(metadata).to_bytes(4, "big") + metadata + b"payload", 1)
-
     world = World(max_entries_per_ledger=4)
     times = sorted(random.Random(4).choices(range(100, 130), k=23))
     async with world.broker() as factory:
@@ -384,7 +385,7 @@ async def test_find_by_publish_time(autojump_clock):
         await ledger.open_cursor("s", EARLIEST)
         assert await ledger.find_by_publish_time(5) < ledger.first_position
         for time in times:
-            ledger.append(entry(time), time)
+            ledger.append(published_at(time), time)
         await settle()
         positions = ledger.listener.positions
         for wanted in range(95, 135):
@@ -392,6 +393,39 @@ async def test_find_by_publish_time(autojump_clock):
             linear = [p for p, time in zip(positions, times, strict=True) if time >= wanted]
             expected = linear[0] if linear else ledger.next_position(positions[-1])
             assert ledger.next_position(found) == expected, wanted
+
+
+async def test_a_seek_by_time_skips_no_exact_match_where_times_are_out_of_order_by_one_place(
+    autojump_clock,
+):
+    for swapped in range(11):
+        times = list(range(100, 112))
+        times[swapped], times[swapped + 1] = times[swapped + 1], times[swapped]
+        async with World(max_entries_per_ledger=5).broker() as factory:
+            ledger = await open_ledger(factory)
+            await ledger.open_cursor("s", EARLIEST)
+            for time in times:
+                ledger.append(published_at(time), time)
+            await settle()
+            positions = ledger.listener.positions
+            for wanted in times:
+                found = await ledger.find_by_publish_time(wanted)
+                first = min(number for number, time in enumerate(times) if time >= wanted)
+                assert ledger.next_position(found) == positions[first], (times, wanted)
+
+
+async def test_a_seek_by_time_does_not_go_back_for_ever_where_clocks_disagree(autojump_clock):
+    year_ms = 365 * 24 * 3_600_000
+    async with World().broker() as factory:
+        ledger = await open_ledger(factory)
+        await ledger.open_cursor("s", EARLIEST)
+        for number in range(1000):
+            ahead_ms = year_ms if number % 2 else 0
+            ledger.append(published_at(1000 + number + ahead_ms), number)
+        await settle()
+        crossing = await newest_before(ledger._table, ledger.read, 1900)
+        found = await ledger.find_by_publish_time(1900)
+        assert 0 < ledger.entries_between(found, crossing) <= LOOK_BACK_ENTRIES_MAX
 
 
 positions_in_table = st.tuples(st.sampled_from([1, 4]), st.integers(0, 69))

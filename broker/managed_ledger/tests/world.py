@@ -17,13 +17,16 @@ NAME = "public/default/persistent/topic"
 
 
 class SettableClock:
-    """Trio's time (MockClock in tests), and a wall clock that starts in 2023."""
+    """Trio's time (MockClock in tests), and a wall clock that starts in 2023 and can be set."""
+
+    def __init__(self):
+        self.set_by_ms = 0
 
     def now(self):
         return trio.current_time()
 
     def wall_ms(self):
-        return 1_700_000_000_000 + int(trio.current_time() * 1000)
+        return 1_700_000_000_000 + int(trio.current_time() * 1000) + self.set_by_ms
 
 
 class Listener:
@@ -79,6 +82,7 @@ class World:
         client = LedgerClient(self.store, {"b": self.bookie}, LedgerClientConfig(), clock)
         factory = ManagedLedgerFactory(self.store, client, self.config, clock)
         factory.client = client
+        factory.clock = clock
         async with trio.open_nursery() as nursery:
             await nursery.start(factory.run)
             yield factory

@@ -115,11 +115,11 @@ class BroadcastSubscription(BroadcastMembers):
         return self.context.operations.start(self.name, clear)
 
     def expire(self, before_ms: int) -> Awaitable[int]:
-        """Administrator: acknowledge what was published before the time for every consumer."""
+        """Administrator: acknowledge what is older than the time for every consumer."""
 
         async def find_and_skip() -> int:
             self.check_open()
-            found = await self.ledger.find_by_publish_time(before_ms)
+            found = await self.ledger.find_expired(before_ms)
             self.check_open()
             expired = self.skip_past(found)
             self.expirations.add(expired, self.clock.wall_ms())

@@ -103,6 +103,10 @@ class LedgerPort(Protocol):
     async def find_by_publish_time(self, publish_time_ms: int) -> Position:
         """The newest entry published before the time."""
 
+    async def find_expired(self, before_ms: int) -> Position:
+        """The newest entry that is older than the time, by its publish time or by the closing of
+        its ledger."""
+
     async def open_cursor(
         self, name: str, initial: Position, properties: Mapping[str, str], durable: bool = True
     ) -> CursorPort:

@@ -126,11 +126,11 @@ class PersistentSubscription(DeliveringSubscription):
         return self.context.operations.start(self.name, clear)
 
     def expire(self, before_ms: int) -> Awaitable[int]:
-        """Acknowledge what was published before the time."""
+        """Acknowledge what is older than the time."""
 
         async def find_and_skip() -> int:
             self._check_open()
-            found = await self._ledger.find_by_publish_time(before_ms)
+            found = await self._ledger.find_expired(before_ms)
             self._check_open()
             expired = self.skip_past(found)
             self.expirations.add(expired, self._clock.wall_ms())

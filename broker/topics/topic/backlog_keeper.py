@@ -249,8 +249,10 @@ class BacklogKeeper:
             row = self._ledger.closed_ledger_of(position)
             self.oldest = row and OldestMessage(name, position, row.timestamp_ms)
         elif known is None or known.position != position:
-            entries = await self._ledger.read(self._ledger.next_position(position), 1, 1)
+            first = self._ledger.next_position(position)
+            entries = await self._ledger.read(first, 1, 1)
             time_ms = entries[0].metadata.publish_time if entries else 0
+            time_ms = self._ledger.written_by_ms(first, time_ms)
             self.oldest = OldestMessage(name, position, time_ms) if time_ms else None
         return self.oldest
 

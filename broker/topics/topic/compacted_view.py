@@ -119,6 +119,10 @@ class CompactedLog:
         """See LedgerPort."""
         return await self._ledger.find_by_publish_time(publish_time_ms)
 
+    async def find_expired(self, before_ms: int) -> Position:
+        """See LedgerPort."""
+        return await self._ledger.find_expired(before_ms)
+
     async def open_cursor(
         self, name: str, initial: Position, properties: Mapping[str, str], durable: bool = True
     ) -> CursorPort:

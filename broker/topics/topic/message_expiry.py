@@ -3,15 +3,17 @@
 Every messageExpiryCheckIntervalInMinutes the topics that are due are looked at, in the order in
 which their oldest messages expire; the others are not touched, and no topic is loaded for it. A
 topic that was looked at is due again when its oldest message expires, or LOOK_AGAIN_SECONDS later
-if that is sooner, because a subscription may have moved back to older messages.
+if that is sooner, because a subscription may have moved back to older messages, and the wall clock
+may have been set. What is due is counted by the monotonic clock.
 
 AT_ONCE topics are looked at at a time, with a pause after each subscription, so that 10,000 topics
 that expire together do not hold up other work. Their cursors are then stored, each in a new ledger,
 which makes many objects that live: the garbage is collected in between (`collect_young`).
 
-As in Pulsar an entry expires by its publish time, and for every kind of subscription: durable ones,
-those of readers, and every virtual cursor of a broadcast. What expired is not delivered any more,
-also if a consumer has been sent it and does not acknowledge it.
+As in Pulsar an entry expires by its publish time, or by the time at which its ledger was closed if
+that is earlier: the clock of a producer may be ahead. It expires for every kind of subscription:
+durable ones, those of readers, and every virtual cursor of a broadcast. What expired is not
+delivered any more, also if a consumer has been sent it and does not acknowledge it.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ AT_ONCE: Final = 8
 LOOK_AGAIN_SECONDS: Final = 600
 COLLECTED_EVERY: Final = 50
 """Topics: about 10,000 objects that live, 2 ms."""
-_NOW: Final = 0
+_NOW: Final = 0.0
+_NOT_IN_THIS_CHECK_MS: Final = 1
 
 
 class ExpiringTopic(Protocol):
@@ -57,7 +60,7 @@ class ExpiringTopic(Protocol):
         """Why it is being closed; empty: it is not."""
 
     async def expire_messages(self) -> int:
-        """Acknowledge what has expired. The time (wall ms) when the next message does."""
+        """Acknowledge what has expired. In how many ms the next message does."""
 
 
 @final
@@ -92,8 +95,7 @@ class MessageExpiry:
 
     async def check(self) -> None:
         """Look at the topics that are due."""
-        now_ms = self._clock.wall_ms()
-        await for_each(self._order.take_due(now_ms), self._expire, AT_ONCE)
+        await for_each(self._order.take_due(self._clock.now()), self._expire, AT_ONCE)
 
     async def _expire(self, topic: ExpiringTopic | None) -> None:
         if topic is None or topic.closing:
@@ -101,11 +103,10 @@ class MessageExpiry:
         self._looked_at += 1
         if self._looked_at % COLLECTED_EVERY == 0:
             collect_young()
-        soonest_ms = self._clock.wall_ms() + 1  # not again in this check
         self._looking[topic] = False
-        due_ms = soonest_ms
+        left_ms = 0
         try:
-            due_ms = await topic.expire_messages()
+            left_ms = await topic.expire_messages()
         except Exception as error:
             if not topic.closing:
                 log.warning("cannot expire messages", topic=topic.name.full, **told(error))
@@ -113,8 +114,8 @@ class MessageExpiry:
         if again:
             self._order.plan(topic, _NOW)
         elif again is not None:
-            latest_ms = self._clock.wall_ms() + LOOK_AGAIN_SECONDS * 1000
-            self._order.plan(topic, min(max(due_ms, soonest_ms), latest_ms))
+            seconds = min(max(left_ms, _NOT_IN_THIS_CHECK_MS) / 1000, LOOK_AGAIN_SECONDS)
+            self._order.plan(topic, self._clock.now() + seconds)
 
 
 async def expire_backlogs(
@@ -123,26 +124,31 @@ async def expire_backlogs(
     ttl_seconds: int,
     clock: Clock,
 ) -> int:
-    """Acknowledge the messages of a topic that are older. The time (wall ms) when the next one
-    expires; without a backlog, when one that is published now would.
+    """Acknowledge the messages of a topic that are older. In how many ms the next one expires;
+    without a backlog, one that is published now.
 
     Raises: BrokerError PersistenceError: storage cannot give an entry now.
     """
     now_ms, ttl_ms = clock.wall_ms(), ttl_seconds * 1000
     times: dict[Position, int | None] = {}
-    """Publish times of the oldest entries: subscriptions that keep pace share theirs."""
+    """Times of the oldest entries: subscriptions that keep pace share theirs."""
     expired_up_to: Position | None = None
     due_ms = now_ms + ttl_ms
 
     async def oldest_ms(subscription: Subscription) -> int | None:
-        """Publish time of the first entry of its backlog; None: it has none."""
+        """Of the first entry of its backlog, the publish time, or the earlier closing of its
+        ledger; None: it has none."""
         mark_delete = subscription.mark_delete_position()
         if mark_delete is None or mark_delete >= ledger.last_confirmed:
             return None
         position = ledger.next_position(mark_delete)
         if position not in times:
             entries = await ledger.read(position, 1, 1)
-            times[position] = entries[0].metadata.publish_time if entries else None
+            times[position] = (
+                ledger.written_by_ms(position, entries[0].metadata.publish_time)
+                if entries
+                else None
+            )
         return times[position]
 
     for subscription in list(subscriptions.values()):
@@ -150,10 +156,10 @@ async def expire_backlogs(
         time_ms = await oldest_ms(subscription)
         if time_ms is not None and time_ms + ttl_ms < now_ms:
             if expired_up_to is None:
-                expired_up_to = await ledger.find_by_publish_time(now_ms - ttl_ms)
+                expired_up_to = await ledger.find_expired(now_ms - ttl_ms)
             count = subscription.skip_past(expired_up_to)
             subscription.expirations.add(count, now_ms)
             time_ms = await oldest_ms(subscription)
         if time_ms is not None:
             due_ms = min(due_ms, time_ms + ttl_ms)
-    return due_ms
+    return due_ms - now_ms

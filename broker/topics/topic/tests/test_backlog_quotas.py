@@ -175,6 +175,21 @@ async def test_a_message_that_is_too_old_stops_producers_when_its_age_is_read():
         assert topic.backlog.oldest is None
 
 
+async def test_a_message_of_a_producer_whose_clock_is_ahead_is_as_old_as_its_closed_ledger():
+    async with running(preciseTimeBasedBacklogQuotaCheck=True, **SMALL_LEDGERS) as broker:
+        connection = await broker.connect()
+        await connection.subscribe(TOPIC)
+        await connection.producer(TOPIC)
+        year_ahead_ms = broker.service.clock.wall_ms() + 365 * 24 * 3_600_000
+        for number in range(3):
+            message = c.message(b"x", publish_time=year_ahead_ms)
+            await connection.send(c.send(1, number, message))
+            await connection.expect(T.SEND_RECEIPT)
+        topic = broker.service.topics[TOPIC]
+        oldest = await topic.backlog.find_oldest()
+        assert oldest.time_ms == topic.ledger.statistics().ledgers[0].timestamp_ms
+
+
 async def test_without_reading_the_age_is_that_of_the_closed_ledger():
     async with running(**SMALL_LEDGERS) as broker:
         connection = await broker.connect()

@@ -6,7 +6,7 @@ import pytest
 
 from broker.ground.config import DEFAULT_CONFIG
 from broker.net.tests.harness import T, running
-from broker.topics.topic.message_expiry import MessageExpiry
+from broker.topics.topic.message_expiry import LOOK_AGAIN_SECONDS, MessageExpiry
 from protocol import client as c
 from protocol.topic_name import TopicName
 from runtime.testing.conditions import eventually
@@ -20,12 +20,13 @@ class Moved:
 
     def __init__(self):
         self.seconds = 1_000_000.0
+        self.set_by_ms = 0
 
     def now(self):
         return self.seconds
 
     def wall_ms(self):
-        return int(self.seconds * 1000)
+        return int(self.seconds * 1000) + self.set_by_ms
 
 
 class Looks:
@@ -100,6 +101,22 @@ async def test_a_topic_is_looked_at_when_its_oldest_message_expires_and_not_befo
             clock.seconds += 10
         assert [each - start for each in looks.at_seconds] == [0, 60, 70]
         assert topic.subscriptions["s"].backlog_entries == 0
+
+
+@pytest.mark.parametrize("set_by_ms", [-3_600_000, 3_600_000])
+async def test_messages_expire_in_time_whatever_the_wall_clock_is_set_to(set_by_ms):
+    clock = Moved()
+    async with running(clock=clock, ttlDurationDefaultInSeconds=60) as broker:
+        connection = await broker.connect()
+        await connection.subscribe(TOPIC)
+        await connection.producer(TOPIC)
+        expiry = broker.service.services.message_expiry
+        await expiry.check()
+        clock.set_by_ms = set_by_ms
+        await publish(connection, clock, 3)
+        clock.seconds += LOOK_AGAIN_SECONDS + 1
+        await expiry.check()
+        assert broker.topic(TOPIC).subscriptions["s"].backlog_entries == 0
 
 
 async def test_a_time_to_live_of_0_of_a_topic_is_none():
@@ -214,3 +231,48 @@ async def test_a_time_to_live_that_changes_while_its_topic_is_looked_at_is_looke
     assert topic.looks == 2
     await expiry.check()
     assert topic.looks == 2
+
+
+YEAR_SECONDS = 365 * 24 * 3600
+SMALL_LEDGERS = {
+    "managedLedgerMaxEntriesPerLedger": 4,
+    "managedLedgerMinLedgerRolloverTimeMinutes": 0,
+}
+
+
+async def test_messages_with_publish_times_a_year_ahead_expire_after_their_ledger_was_closed():
+    clock = Moved()
+    async with running(clock=clock, ttlDurationDefaultInSeconds=60, **SMALL_LEDGERS) as broker:
+        connection = await broker.connect()
+        await connection.subscribe(TOPIC)
+        await connection.producer(TOPIC)
+        ahead = [c.message(b"x", publish_time=clock.wall_ms() + YEAR_SECONDS * 1000)] * 4
+        for number, message in enumerate(ahead):
+            await connection.send(c.send(1, number, message))
+            await connection.expect(T.SEND_RECEIPT)
+        await publish(connection, clock, 2, start=4)
+        expiry = broker.service.services.message_expiry
+        await expiry.check()
+        subscription = broker.topic(TOPIC).subscriptions["s"]
+        assert subscription.backlog_entries == 6
+        clock.seconds += 61
+        await expiry.check()
+        assert subscription.backlog_entries == 0
+
+
+@pytest.mark.parametrize("metadata", [{}, {"vela.broadcast": "true"}])
+async def test_an_administrator_expires_what_was_stored_before_whatever_its_producer_says(metadata):
+    clock = Moved()
+    async with running(clock=clock, **SMALL_LEDGERS) as broker:
+        connection = await broker.connect()
+        await connection.subscribe(TOPIC, metadata=metadata)
+        await connection.producer(TOPIC)
+        for number in range(6):
+            message = c.message(b"x", publish_time=clock.wall_ms() + YEAR_SECONDS * 1000)
+            await connection.send(c.send(1, number, message))
+            await connection.expect(T.SEND_RECEIPT)
+        subscription = broker.topic(TOPIC).subscriptions["s"]
+        assert await subscription.expire(clock.wall_ms() - 60_000) == 0
+        clock.seconds += 61
+        assert await subscription.expire(clock.wall_ms() - 60_000) == 4
+        assert subscription.backlog_entries == 2
