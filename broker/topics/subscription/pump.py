@@ -182,7 +182,7 @@ class Pump:
         """Run at that time of the wall clock: for times that a client has named. A clock that is
         set meanwhile is obeyed."""
         if wall_ms < self._wake_ms:
-            self._wake_ms = wall_ms
+            self._wake_ms = float(wall_ms)  # compiled, it is no object
             self._set_timer()
 
     def wake_after(self, seconds: float) -> None:
