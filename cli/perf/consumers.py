@@ -5,7 +5,8 @@ PARTITIONED_METADATA, LOOKUP, SUBSCRIBE, FLOW, each after the answer to the prev
 `window` consumers of a connection are in progress at once. A retryable refusal is tried again; any
 other is counted by its text, and the consumer has failed.
 
-Messages are acknowledged one by one, as individual ACK commands, written together.
+Messages are acknowledged one by one, as individual ACK commands. Those for the messages of one
+receive are written together.
 """
 
 from __future__ import annotations
@@ -133,8 +134,7 @@ class ConsumerConnection:
 
     def __init__(
         self,
-        first_index: int,
-        count: int,
+        numbers: range,
         first_consumer_id: int,
         requests: ConsumerRequests,
         behaviour: Behaviour,
@@ -142,14 +142,16 @@ class ConsumerConnection:
         samples: Samples,
         recording: Recording | None = None,
     ) -> None:
+        """`numbers`: those of its consumers in the whole run, from which their ids follow."""
         self.out: list[bytes] = []
         self.now_ns = 0
+        count = len(numbers)
         self.deliveries = Deliveries(count)
         self.connect_times_ns: list[int] = []
         self.failed: set[int] = set()
         self._count = count
-        self._first_index = first_index
-        self._consumers = [varint(first_consumer_id + index) for index in range(count)]
+        self._numbers = numbers
+        self._consumers = [varint(first_consumer_id + number) for number in numbers]
         self._indexes = {consumer: index for index, consumer in enumerate(self._consumers)}
         self._requests = requests
         self._behaviour = behaviour
@@ -161,7 +163,6 @@ class ConsumerConnection:
         self._begun_ns = [0] * count
         self._pending: dict[bytes, int] = {}
         self._later: list[tuple[int, int]] = []
-        numbers = range(first_index, first_index + count)
         self.stuck = frozenset(
             index for index, number in enumerate(numbers) if behaviour.is_stuck(number)
         )
@@ -219,7 +220,7 @@ class ConsumerConnection:
             self.out.extend(map(made.lookup, requests))
         else:
             consumers = map(self._consumers.__getitem__, indexes)
-            numbers = map(self._first_index.__add__, indexes)
+            numbers = map(self._numbers.__getitem__, indexes)
             self.out.extend(map(made.subscribe, consumers, requests, numbers))
 
     def _granted(self, step: int, requests: Sequence[bytes]) -> None:
@@ -312,7 +313,7 @@ class ConsumerConnection:
         self._tally.received += self.deliveries.received - before
         self._samples.add(entry.sequence, self.now_ns - entry.published_ns, len(indexes))
         if self._recording is not None:
-            numbers = map(self._first_index.__add__, indexes)
+            numbers = map(self._numbers.__getitem__, indexes)
             self._recording.add(entry.sequence, entry.published_ns, self.now_ns, numbers)
         if self._acks_any:
             silent = self._silent_ids

@@ -20,7 +20,6 @@ import time
 import urllib.error
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Protocol, final
 from urllib.parse import quote
 
@@ -116,10 +115,12 @@ class Options:
 
 
 def plans(options: Options, topic: str, run_id: bytes, target: Target) -> list[WorkerPlan]:
-    """The plan of each process: consumers over connections, connections over processes."""
+    """The plan of each process: consumers over connections, connections over processes. Consumers
+    that follow each other are on different connections, as with client libraries."""
     connections = min(options.connections, options.consumers)
-    bounds = [options.consumers * at // connections for at in range(connections + 1)]
-    spread = [(start, end - start) for start, end in pairwise(bounds)]
+    spread = [
+        (first, len(range(first, options.consumers, connections))) for first in range(connections)
+    ]
     own = options.mode == "own"
     processes = min(options.processes, connections)
     return [
@@ -142,6 +143,7 @@ def plans(options: Options, topic: str, run_id: bytes, target: Target) -> list[W
             ),
             message_bytes_max=options.size + 1024,
             connections=spread[number::processes],
+            distance=connections,
             recording_path=str(recording_path(options.samples, number)) if options.samples else "",
             recorded_from=WARM_UP_MESSAGES,
         )

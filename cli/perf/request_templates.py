@@ -20,23 +20,24 @@ if TYPE_CHECKING:
 
 REQUEST_BASE: Final = 1 << 24
 """Request ids are this times a step from 1 to 15, plus the consumer's index: varints of 4 bytes."""
-_ID_RANGES: Final = ((1 << 7, 1 << 14), (1 << 14, 1 << 21))
-"""Consumer ids with varints of 2 and of 3 bytes."""
-CONSUMERS_PER_CONNECTION_MAX: Final = _ID_RANGES[1][1] - _ID_RANGES[1][0]
+_ID_RANGES: Final = ((1 << 7, 1 << 14), (1 << 14, 1 << 21), (1 << 21, 1 << 28))
+"""Consumer ids with varints of 2, of 3 and of 4 bytes."""
+CONSUMERS_MAX: Final = _ID_RANGES[-1][1] - _ID_RANGES[-1][0]
 _NAME_DIGITS: Final = 7
 _ACK_CONSUMER_OFFSET: Final = 13
 """Two sizes (8), type (2), tag and size of the content (2), tag (1)."""
 
 
-def first_consumer_id(consumers_per_connection: int) -> int:
-    """The id of a connection's first consumer, so that all of its ids have varints of one size.
+def first_consumer_id(consumers: int) -> int:
+    """The id of a run's first consumer, so that all of its ids have varints of one size. A client
+    numbers its consumers over all of its connections, and so does a run.
 
-    Raises: ValueError: more than CONSUMERS_PER_CONNECTION_MAX consumers.
+    Raises: ValueError: more than CONSUMERS_MAX consumers.
     """
     for start, stop in _ID_RANGES:
-        if consumers_per_connection <= stop - start:
+        if consumers <= stop - start:
             return start
-    raise ValueError(f"at most {CONSUMERS_PER_CONNECTION_MAX} consumers per connection")
+    raise ValueError(f"at most {CONSUMERS_MAX} consumers")
 
 
 def padded(index: int) -> str:

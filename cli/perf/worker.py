@@ -4,8 +4,9 @@ The process gets orders through a pipe ("go", "resume", "stop") and reports thro
 shared memory, which cost nothing to read, and once, at the end, through the pipe.
 
 There is one receive buffer. Each time a connection is readable it is read once, its complete frames
-are handled in place, and the output for them (acknowledgements) is sent at once. The connection
-keeps an unfinished frame and puts it before the next data it receives.
+are handled in place, and the output for them (acknowledgements) is sent at once. One read takes as
+much as client libraries read at once, so that acknowledgements reach the broker in as small pieces
+as theirs. The connection keeps an unfinished frame and puts it before the next data it receives.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from cli.perf.target import Target
     from protocol import pulsar_api_pb2 as pb
 
+READ_BYTES: Final = 64 * 1024
+"""What one read takes at most: six messages of 10 KB."""
 BUFFER_BYTES: Final = 1024 * 1024
 CONNECTING_MAX: Final = 200
 """Connections a process opens at once."""
@@ -79,6 +82,8 @@ class WorkerPlan:
     message_bytes_max: int
     connections: list[tuple[int, int]]
     """(number of its first consumer, number of consumers) of each."""
+    distance: int = 1
+    """From the number of a consumer to that of the next one of its connection."""
     recording_path: str = ""
     """The file to which every delivery is written at the end; empty: none."""
     recorded_from: int = 0
@@ -147,8 +152,11 @@ class Worker:
 
     def _consumers(self) -> list[ConsumerConnection]:
         plan = self._plan
-        most = max(count for _, count in plan.connections)
-        first_id = first_consumer_id(most)
+        distance = plan.distance
+        numbers = [
+            range(first, first + count * distance, distance) for first, count in plan.connections
+        ]
+        first_id = first_consumer_id(1 + max(each[-1] for each in numbers))
         requests = ConsumerRequests(
             plan.topic,
             plan.subscription,
@@ -161,8 +169,7 @@ class Worker:
         )
         return [
             ConsumerConnection(
-                first,
-                count,
+                each,
                 first_id,
                 requests,
                 plan.behaviour,
@@ -170,7 +177,7 @@ class Worker:
                 self._samples,
                 self._recording,
             )
-            for first, count in plan.connections
+            for each in numbers
         ]
 
     def run(self) -> None:
@@ -242,7 +249,7 @@ class Worker:
         if offset:
             self._buffer[:offset] = kept
         try:
-            received = link.socket.recv_into(self._view[offset:])
+            received = link.socket.recv_into(self._view[offset:], READ_BYTES)
         except NOTHING_NOW:
             return
         if not received:
