@@ -29,6 +29,8 @@ class Taken(Enum):
 
     WHOLE = "whole"
     """Handled: the next receive may follow."""
+    UNHURRIED = "unhurried"
+    """Handled, and what comes next may wait a moment to be read together."""
     IN_PART = "in part"
     """The rest needs a later turn: call `take(None)` before the next receive."""
     STOP = "stop"
@@ -213,6 +215,8 @@ class SocketTransport:
                 self._end_receiving(None)
             elif (receiving.is_left or self._may_have_more) and not receiving.ended.is_set():
                 self._readers.call_again(self._socket.fileno())
+            elif taken is Taken.UNHURRIED:
+                self._readers.be_patient(self._socket.fileno())
         except Exception as error:  # for the task that waits
             self._end_receiving(error)
         return receiving.size_bytes

@@ -299,7 +299,7 @@ class TlsTransport:
             return taken
         if self._unsent.pending_bytes > UNSENT_BYTES_MAX:
             return Taken.STOP
-        return Taken.IN_PART if self._is_left or self._has_rest else Taken.WHOLE
+        return Taken.IN_PART if self._is_left or self._has_rest else taken
 
     def what_ran(self) -> str:
         """For the watchdog of the loop: what its receiver did with the last bytes."""

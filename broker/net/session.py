@@ -36,7 +36,7 @@ from broker.net.request_tasks import RequestTasks
 from broker.net.share import Share
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
-from protocol.ack_runs import AckRuns
+from protocol.ack_runs import RUN_MIN, AckRuns
 from protocol.connection import COMMANDS, Handshake
 from protocol.errors import RemoteProtocolError, ServerError
 from protocol.request_frames import RequestDecoder
@@ -79,6 +79,8 @@ class Session(RequestTasks, Generic[P, C]):
     _more: bool = False
     _ended: bool = False
     """The peer has closed."""
+    _is_wave: bool = False
+    """The last receive brought nothing but acknowledgements of an entry by several consumers."""
     _in_slice: bool = False
     """`_frames` is not exhausted."""
 
@@ -224,13 +226,16 @@ class Session(RequestTasks, Generic[P, C]):
             self._count_unfinished(len(data) if data else 0)
         if self.must_pause():
             return Taken.STOP
-        return Taken.IN_PART if self._more else Taken.WHOLE
+        if self._more:
+            return Taken.IN_PART
+        return Taken.UNHURRIED if self._is_wave else Taken.WHOLE
 
     def _handle_chunk(self, data: bytes) -> bool:
         """One turn, one journal kick, one flush, for slices of the bytes of one receive or (without
         data) for what earlier turns have left of it. Returns whether some are left for another
         turn."""
         self.last_kind = 0
+        self._is_wave = False
         now = self.connections.clock.now
         begun = self.keep_alive.received_at if data else now()
         turns = self.connections.turns
@@ -238,6 +243,8 @@ class Session(RequestTasks, Generic[P, C]):
         try:
             if data and self._ack_target is not None:
                 data = self._take_ack_runs(data, self._ack_target)
+                if not data:
+                    return False
             decoder = self._decoder
             if not self._in_slice:
                 self._frames = iter(decoder.feed(data) if data else decoder.more())
@@ -290,10 +297,12 @@ class Session(RequestTasks, Generic[P, C]):
                 return
 
     def _take_ack_runs(self, data: bytes, target: AckRunTarget) -> bytes:
-        """The rest after the ACKs at the beginning have been taken."""
+        """The rest after the ACKs at the beginning have been taken. If there is none, more of them
+        will follow: nobody waits for their effect, so they may be read together."""
         runs, rest = self._decoder.take_ack_runs(data)
         if runs:
             self.last_kind = pb.BaseCommand.ACK
+            self._is_wave = not rest and len(runs[-1][0]) >= RUN_MIN
         for consumers, position in runs:
             target.ack_run(consumers, position)
         return rest

@@ -372,3 +372,105 @@ async def test_each_stranger_is_read_in_its_turn_and_is_one_no_more_afterwards()
         for pair in pairs:
             pair.peer.sendall(b"second")
         await eventually(lambda: all(b"".join(pair.got) == b"firstsecond" for pair in pairs))
+
+
+def unhurried(pair):
+    """What comes after each piece is in no hurry."""
+
+    def take(data):
+        pair.got.append(data)
+        return Taken.UNHURRIED if data else Taken.STOP
+
+    return take
+
+
+async def test_what_is_in_no_hurry_is_read_together(monkeypatch):
+    """Acknowledgements that trickle cost a call for six of them."""
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.2)
+    async with running() as (readers, nursery, new_pair):
+        pair = new_pair()
+        nursery.start_soon(pair.transport.receive_into, unhurried(pair))
+        pair.peer.sendall(b"one")
+        await eventually(lambda: pair.got)
+        pair.peer.sendall(b"two")
+        await eventually(lambda: readers._put_off)
+        pair.peer.sendall(b"three")
+        await eventually(lambda: len(pair.got) > 1)
+        assert pair.got == [b"one", b"twothree"]
+
+
+async def test_patience_is_that_of_one_connection_for_one_call(monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.05)
+    async with running() as (readers, nursery, new_pair):
+        patient, other = new_pair(), new_pair()
+
+        def take_patiently_once(data):
+            patient.got.append(data)
+            return Taken.UNHURRIED if len(patient.got) == 1 else Taken.WHOLE
+
+        nursery.start_soon(patient.transport.receive_into, take_patiently_once)
+        nursery.start_soon(other.transport.receive_into, other.take)
+        patient.peer.sendall(b"one")
+        await eventually(lambda: patient.got)
+        monkeypatch.setattr(module, "PATIENCE_SECONDS", 100.0)
+        patient.peer.sendall(b"two")
+        other.peer.sendall(b"other")
+        await eventually(lambda: other.got)
+        await eventually(lambda: len(patient.got) == 2)
+        assert (readers._patient, readers._put_off) == ({}, set())
+        patient.peer.sendall(b"three")
+        await eventually(lambda: len(patient.got) == 3)
+
+
+async def test_a_peer_that_closes_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 100.0)
+    async with running() as (readers, _, new_pair):
+        pair = new_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pair.transport.receive_into, unhurried(pair))
+            pair.peer.sendall(b"one")
+            await eventually(lambda: pair.got)
+            pair.peer.sendall(b"two")
+            await eventually(lambda: readers._put_off)
+            pair.peer.close()
+        assert b"".join(pair.got) == b"onetwo"
+        assert readers._put_off == set()
+
+
+async def test_who_leaves_while_its_call_is_put_off_is_forgotten(monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 100.0)
+    async with running() as (readers, nursery, new_pair):
+        pair = new_pair()
+
+        async def receive():
+            with pytest.raises(trio.BrokenResourceError):
+                await pair.transport.receive_into(unhurried(pair))
+
+        nursery.start_soon(receive)
+        pair.peer.sendall(b"one")
+        await eventually(lambda: readers._patient)
+        pair.peer.sendall(b"two")
+        await eventually(lambda: readers._put_off)
+        pair.transport.close()
+        assert (readers._patient, readers._put_off) == ({}, set())
+
+
+async def test_what_was_put_off_is_read_when_reading_begins_again(monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 100.0)
+    with trio.fail_after(TIMEOUT_SECONDS):
+        async with trio.open_nursery() as nursery:
+            readers = Readers()
+            pair = Pair(readers)
+            nursery.start_soon(pair.transport.receive_into, unhurried(pair))
+            async with trio.open_nursery() as reading:
+                reading.start_soon(readers.run)
+                pair.peer.sendall(b"one")
+                await eventually(lambda: pair.got)
+                pair.peer.sendall(b"two")
+                await eventually(lambda: readers._put_off)
+                reading.cancel_scope.cancel()
+            nursery.start_soon(readers.run)
+            await eventually(lambda: len(pair.got) == 2)
+            nursery.cancel_scope.cancel()
+        pair.peer.close()
+        pair.transport.close()

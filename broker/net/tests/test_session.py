@@ -18,9 +18,11 @@ from broker.net.session import TURN_OUTPUT_BYTES
 from broker.net.tests.harness import Connection, T, running
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
+from protocol.ack_runs import RUN_MIN
 from protocol.request_frames import REQUESTS_PER_SLICE
 from protocol.topic_name import TopicName
 from runtime.testing.conditions import eventually
+from runtime.transport import Taken
 from runtime.watchdog import callback_name
 
 
@@ -151,6 +153,28 @@ async def test_a_session_names_the_last_request_of_its_turn_for_the_watchdog():
         assert callback_name(session._take) == "session PING"
         await connection.send(c.ping()[:3])
         await eventually(lambda: callback_name(session._take) == "session SEND")
+
+
+async def test_only_a_receive_of_nothing_but_acks_of_an_entry_by_several_is_in_no_hurry():
+    """More of them follow, for which nobody waits. For everything else somebody may."""
+    async with running() as broker:
+        connection = await broker.connect()
+        for consumer in range(5):
+            await connection.subscribe("t", "s", consumer, metadata={"vela.broadcast": "true"})
+        session = next(iter(broker.service.connections.open))
+        acks = [c.ack(consumer, [(3, 0)]) for consumer in range(5)]
+        for data, outcome in (
+            (b"".join(acks), Taken.UNHURRIED),
+            (b"".join(acks) + c.ping(), Taken.WHOLE),
+            (b"".join(acks), Taken.UNHURRIED),
+            (c.ping(), Taken.WHOLE),
+            (b"".join(acks[:RUN_MIN]), Taken.UNHURRIED),
+            (b"".join(acks[: RUN_MIN - 1]), Taken.WHOLE),
+            (b"".join(acks) + acks[0][:9], Taken.WHOLE),
+            (acks[0][9:], Taken.WHOLE),
+            (c.ack(9, [(3, 0)]) * 5, Taken.WHOLE),
+        ):
+            assert session._take(data) is outcome
 
 
 async def test_ping_is_answered():
