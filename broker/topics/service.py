@@ -279,6 +279,16 @@ class BrokerService:
             raise TopicNotFound(f"Topic {name.full} not found")
         return await self.get_or_load_topic(name, create=False)
 
+    async def loads_ended(self, namespace_name: str) -> None:
+        """Wait for what is being done now to the topics of a namespace."""
+
+        async def nothing() -> None:
+            await trio.lowlevel.checkpoint()
+
+        for full in list(self.operations.keys):
+            if isinstance(full, str) and TopicName.parse(full).namespace_name == namespace_name:
+                await self.operations.run(full, nothing)
+
     async def close_topics(self, belongs: Callable[[TopicName], bool], reason: str) -> None:
         """Close topics, also those that are being loaded. They take no messages from now on; their
         clients look up again."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
+import trio
+
 from broker.ground.refusal import Refusal, conflict, not_found
 from broker.http.namespaces.namespace_policies import refuse_copies
 from broker.http.router import Route
@@ -24,9 +26,11 @@ from protocol.topic_name import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from broker.http.context import AdminContext, AdminRequest
+
+
+PASSES_MAX: Final = 100
+"""How often the topics of a namespace that is being deleted are listed."""
 
 
 async def names(request: AdminRequest) -> list[str]:
@@ -60,48 +64,85 @@ async def delete(request: AdminRequest) -> None:
             raise Refusal(405, "Broker doesn't allow forced deletion of namespaces")
         await delete_with_topics(context, request.namespace_name)
         return
-    await context.namespaces.check_empty(request.namespace_name)
-    if await non_persistent_topics(context, request.namespace_name, with_system=False):
-        raise conflict("Cannot delete non empty namespace")
-    await _delete_with(context, request.namespace_name, is_system_topic)
+    await _check_empty(context, request.namespace_name)
+    await _delete_with(context, request.namespace_name, is_forced=False)
 
 
 async def delete_with_topics(context: AdminContext, namespace_name: str) -> None:
     """Delete every topic of a namespace, then the namespace. Raises: Refusal, BrokerError."""
-    await _delete_with(context, namespace_name, lambda _full: True)
+    await _delete_with(context, namespace_name, is_forced=True)
 
 
-async def _delete_with(
-    context: AdminContext, namespace_name: str, goes: Callable[[str], bool]
-) -> None:
-    """Delete the namespace after these of its topics. Raises: Refusal, BrokerError."""
+async def _check_empty(context: AdminContext, namespace_name: str) -> None:
+    """Raises: Refusal: clients have topics there."""
+    await context.namespaces.check_empty(namespace_name)
+    if await non_persistent_topics(context, namespace_name, with_system=False):
+        raise conflict("Cannot delete non empty namespace")
+
+
+async def _delete_with(context: AdminContext, namespace_name: str, *, is_forced: bool) -> None:
+    """Delete the namespace with its topics; unless `is_forced` it must be without those of clients.
+
+    Clients return while their topics are deleted. The namespace is marked first, and no broker that
+    knows of the mark makes a topic there. One that is being made meanwhile, or by a broker that
+    learns of it late, is deleted in another pass. What fails after the first deletion leaves the
+    mark: deleting the namespace again completes it.
+
+    Raises: Refusal, BrokerError: also that something failed.
+    """
     namespaces = context.namespaces
-    namespace = await namespaces.find(namespace_name)
+    await namespaces.mark_deleted(namespace_name, deleted=True)
+    if not is_forced:
+        try:
+            await _check_empty(context, namespace_name)
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await namespaces.mark_deleted(namespace_name, deleted=False)
+            raise
+    for _pass in range(PASSES_MAX):
+        if await _delete_topics(context, namespace_name):
+            continue
+        try:
+            await namespaces.delete(namespace_name)
+        except Refusal as refusal:
+            if refusal.status != 409:
+                raise
+        else:
+            return
+    raise Refusal(
+        503, f"Topics of {namespace_name} are still being made by another broker: delete it again"
+    )
+
+
+async def _delete_topics(context: AdminContext, namespace_name: str) -> bool:
+    """Delete the topics that exist, and those that are being loaded here. Returns whether there
+    were any. Raises: Refusal, BrokerError."""
+    namespaces = context.namespaces
+    namespace = await namespaces.get(namespace_name)
     async with AsyncExitStack() as stack:
         partitioned = [
             TopicName.parse(topic)
             for domain in (PERSISTENT, NON_PERSISTENT)
             for topic in await namespaces.partitioned_topics(namespace_name, domain)
-            if goes(topic)
         ]
         for name in partitioned:
-            assert namespace is not None
             await stack.enter_async_context(namespace.partitioned.deleting(name))
+        await context.service.loads_ended(namespace_name)
         found = [
             *await namespaces.topics(namespace_name, PERSISTENT),
             *await non_persistent_topics(context, namespace_name, with_system=True),
         ]
-        going = [topic for topic in found if goes(topic)]
-        for topic in going:
+        for topic in found:
             if not is_system_topic(topic):
                 await _delete_topic(context, TopicName.parse(topic))
         for name in partitioned:
+            await context.schemas.delete(name, force=True)
             await namespaces.delete_topic_policies(name)
         # In those of brokers the policies of the others are kept.
-        for topic in going:
+        for topic in found:
             if is_system_topic(topic):
                 await _delete_topic(context, TopicName.parse(topic))
-    await namespaces.delete(namespace_name)
+    return bool(partitioned or found)
 
 
 async def _delete_topic(context: AdminContext, topic: TopicName) -> None:

@@ -168,6 +168,8 @@ class Several:
     async def ask(self, method, path, body):
         await trio.lowlevel.checkpoint()
         self.deleted.append((method, path))
+        gone = path.removeprefix("/admin/v2/").partition("?")[0].replace("/", "://", 1)
+        self.elsewhere = [each for each in self.elsewhere if each != gone]
         return 204, b""
 
 

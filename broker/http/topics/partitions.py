@@ -43,6 +43,7 @@ async def grow(request: AdminRequest) -> None:
     context, topic = request.context, request.topic
     total = await request.json_int()
     namespace = await context.namespaces.get(request.namespace_name)
+    namespace.check_not_deleted()
     before = namespace.partitioned.count(topic)
     namespace.partitioned.check_count(topic, total)
     if before and topic.persistent:

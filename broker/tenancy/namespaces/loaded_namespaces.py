@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 import structlog
 import trio
 
+from broker.ground.refusal import conflict
 from broker.tenancy.namespaces.existing_topics import ExistingTopics
 from broker.tenancy.namespaces.json_nodes import damaged, read_json
 from broker.tenancy.namespaces.names import (
@@ -31,7 +32,7 @@ from broker.tenancy.namespaces.partitions import PartitionedTopics
 from broker.tenancy.namespaces.topic_policies import TopicLevel
 from broker.tenancy.policies.effective import flaw_in
 from broker.tenancy.policies.given import without_effect
-from broker.tenancy.policies.record import Policies
+from broker.tenancy.policies.record import DELETED_FIELD, Policies
 from broker.tenancy.policies.scopes import BrokerPolicies, NamespacePolicies
 from ledgers.placement import parse_groups
 from protocol.topic_name import PERSISTENT, POLICY_LOG, TopicName
@@ -90,6 +91,19 @@ class Namespace:
     def bundles_given(self) -> Json:
         """The bundles with which the namespace was created; {}: none were given."""
         return dict(self.policies.record.bundles or {})
+
+    @property
+    def is_being_deleted(self) -> bool:
+        """Whether it is being deleted, through any broker, or that was interrupted: no topic is
+        made there. Deleting it again completes it."""
+        return bool(self.policies.record.fields.get(DELETED_FIELD))
+
+    def check_not_deleted(self) -> None:
+        """For administrative calls. Raises: Refusal: it is being deleted."""
+        if self.is_being_deleted:
+            raise conflict(
+                f"Namespace {self.name} is being deleted. If that was interrupted, delete it again"
+            )
 
     @property
     def is_current(self) -> bool:

@@ -229,6 +229,13 @@ class Namespaces:
             if await self.partitioned_topics(namespace_name, domain, with_system=False):
                 raise conflict("Cannot delete non empty namespace")
 
+    async def mark_deleted(self, namespace_name: str, *, deleted: bool) -> None:
+        """From now on no broker that knows of it makes a topic there, or they may again. Raises:
+        Refusal; as `change_policies`."""
+        if await self.find(namespace_name) is None:
+            raise not_found(f"Namespace {namespace_name} does not exist.")
+        await self.change_policies(namespace_name, lambda record: record.marked(deleted=deleted))
+
     async def delete(self, namespace_name: str) -> None:
         """Delete a namespace without topics of clients. Raises: Refusal."""
         if await self.find(namespace_name) is None:
@@ -372,6 +379,7 @@ class Namespaces:
     ) -> None:
         """For administrative calls. Raises: Refusal."""
         namespace = await self.get(topic.namespace_name)
+        namespace.check_not_deleted()
         if await namespace.existing.has(topic):
             raise conflict("This topic already exists")
         try:
@@ -387,6 +395,7 @@ class Namespaces:
         Raises: Refusal.
         """
         namespace = await self.get(topic.namespace_name)
+        namespace.check_not_deleted()
         if await namespace.existing.has(topic):
             return
         try:
@@ -406,8 +415,12 @@ class Namespaces:
 
 
 def _refuse_deleted(namespace: Namespace, topic: TopicName, *, create: bool) -> None:
-    """Raises: BrokerError: it is a partition of a topic that is being deleted, and would be made
-    again if it is deleted already."""
+    """Raises: BrokerError: its namespace is being deleted, or it is a partition of a topic that is.
+    It would be made again if it is deleted already."""
+    if create and namespace.is_being_deleted:
+        raise ServiceNotReady(
+            f"Namespace {namespace.name} is being deleted. If that was interrupted, delete it again"
+        )
     if create and topic.is_partition:
         base = topic.partitioned_base
         if namespace.partitioned.is_being_deleted(base):

@@ -23,6 +23,8 @@ _BUNDLES_MAX: Final = 16_384
 """Each adds a line to every answer that shows the namespace."""
 AUTO_UPDATE_FIELD: Final = "is_allow_auto_update_schema"
 """Records made by Pulsar's tools may lack it. The configuration then decides."""
+DELETED_FIELD: Final = "deleted"
+"""True while the namespace is being deleted, as brokers of Pulsar write it."""
 _FRESH: Final[Json] = {
     "auth_policies": {
         "namespace_auth": {},
@@ -40,7 +42,7 @@ _FRESH: Final[Json] = {
     "clusterSubscribeRate": {},
     "publishMaxMessageRate": {},
     "latency_stats_sample_rate": {},
-    "deleted": False,
+    DELETED_FIELD: False,
     "encryption_required": False,
     "subscription_auth_mode": "None",
     "offload_threshold": -1,
@@ -105,6 +107,10 @@ class Policies:
         topics = self.auth(TOPIC_AUTH)
         topics.pop(topic, None)
         return self.with_auth(TOPIC_AUTH, topics)
+
+    def marked(self, *, deleted: bool) -> Policies:
+        """A copy of a namespace that is being deleted, or is not any more."""
+        return self.with_fields(**{DELETED_FIELD: deleted})
 
     @property
     def bundles(self) -> Json:
