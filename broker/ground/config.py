@@ -189,6 +189,8 @@ class BrokerConfig(AuthenticationConfig):
     subscribeThrottlingRatePerConsumer: NoneAtZero = 0
     subscribeRatePeriodPerConsumerInSecond: Positive = 30
     maxConsumerMetadataSize: Count = 1024
+    maxProducerMetadataSize: Positive = 65_536
+    maxProducerMetadataSizeInMB: Positive = 128
     subscriptionTypesEnabled: tuple[str, ...] = SUBSCRIPTION_TYPES
     systemTopicEnabled: bool = True
     topicLevelPoliciesEnabled: bool = True

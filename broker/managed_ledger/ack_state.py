@@ -16,7 +16,7 @@ no-ops: clients resend acks, and a cursor may have been reset meanwhile.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from pyroaring import BitMap
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 AckedRange = tuple["Position", "Position"]
 """(lower, upper]: the lower end is excluded and has entry -1 when the range starts at entry 0."""
 
+BATCH_WORDS_MAX: Final = 400_000
+"""Words of the bit sets of partly acked entries, 3 MB. Clients choose how many each entry has, and
+the number of its messages is not known here. What would pass it is not acked."""
 _BITMAP_ENTRY_MAX = 2**32 - 2
 """The largest entry id that a bitmap accepts."""
 
@@ -39,7 +42,15 @@ _BITMAP_ENTRY_MAX = 2**32 - 2
 class AckState:
     """See the module docstring. Every change returns whether anything changed."""
 
-    __slots__ = ("_acked", "_batch_order", "_batches", "_table", "acked_count", "mark_delete")
+    __slots__ = (
+        "_acked",
+        "_batch_order",
+        "_batches",
+        "_table",
+        "acked_count",
+        "batch_words",
+        "mark_delete",
+    )
 
     def __init__(self, table: LedgerTable, mark_delete: Position) -> None:
         self._table = table
@@ -48,6 +59,8 @@ class AckState:
         self._acked: dict[int, BitMap] = {}
         self._batches: dict[Position, int] = {}
         self._batch_order: list[Position] = []
+        self.batch_words = 0
+        """The 64-bit words that the partly acknowledged entries take."""
 
     # --- questions ----------------------------------------------------------------------
 
@@ -73,11 +86,6 @@ class AckState:
     def batch_count(self) -> int:
         """How many entries are partly acknowledged."""
         return len(self._batches)
-
-    @property
-    def batch_words(self) -> int:
-        """The 64-bit words that the partly acknowledged entries take."""
-        return sum((remaining.bit_length() + 63) // 64 for remaining in self._batches.values())
 
     def acked_bitmaps(self) -> Mapping[int, BitMap]:
         """Individually acked entries per ledger. Callers must not change it."""
@@ -189,15 +197,22 @@ class AckState:
 
     def ack_batch(self, position: Position, remaining: int) -> bool:
         """Acknowledge the messages of an entry that are not in `remaining`. Returns whether the
-        state changed. The entry is acked as a whole when no message is left."""
+        state changed. The entry is acked as a whole when no message is left. Nothing changes where
+        all partly acked entries would take more than `BATCH_WORDS_MAX`: it is delivered again."""
         if self.is_acked(position) or not self._table.is_valid(position):
             return False
         known = self._batches.get(position)
         left = remaining if known is None else known & remaining
         if left == 0:
             return self.ack_individual(position)
+        words = _words(left)
         if known is None:
+            if self.batch_words + words > BATCH_WORDS_MAX:
+                return False
             insort(self._batch_order, position)
+        else:
+            words -= _words(known)
+        self.batch_words += words
         self._batches[position] = left
         return left != known
 
@@ -208,6 +223,7 @@ class AckState:
         self._acked.clear()
         self._batches.clear()
         self._batch_order.clear()
+        self.batch_words = 0
 
     # --- recovery -----------------------------------------------------------------------
 
@@ -275,12 +291,18 @@ class AckState:
         if order:
             count = bisect_right(order, position)
             for old in order[:count]:
-                del self._batches[old]
+                self.batch_words -= _words(self._batches.pop(old))
             del order[:count]
 
     def _forget_batch(self, position: Position) -> None:
-        if self._batches.pop(position, None) is not None:
+        remaining = self._batches.pop(position, None)
+        if remaining is not None:
+            self.batch_words -= _words(remaining)
             del self._batch_order[bisect_left(self._batch_order, position)]
+
+
+def _words(remaining: int) -> int:
+    return (remaining.bit_length() + 63) // 64
 
 
 def _last_of_run(bitmap: BitMap, first: int) -> int:

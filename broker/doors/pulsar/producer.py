@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, final
 
 from broker.doors.pulsar.lookup import parse_topic
 from broker.doors.pulsar.pending import PendingProducer
+from broker.limits.producer_bytes import producer_bytes
 from broker.topics.subscription.request import SubscriptionRequest
 from broker.topics.topic.producer_request import SHARED, ProducerRequest
 from broker.topics.topic.topic_use import PRODUCERS
@@ -42,12 +43,27 @@ def handle_producer(
         raise TooManyRequests(
             f"{len(session.producers)} producers are open on this connection, which is the bound"
         )
+    _check_size(body, broker.config.maxProducerMetadataSize)
     topic_name = parse_topic(body.topic)
     place = PendingProducer()
     session.producers[body.producer_id] = place
     session.request_begins()
     opening = _Opening(broker, grants, session, body, place)
     broker.call_when_loaded(topic_name, create=True, waiter=opening)
+
+
+def _check_size(body: pb.CommandProducer, bytes_max: int) -> None:
+    """Raises: MetadataError, as for the properties of a consumer."""
+    size_bytes = producer_bytes(body.producer_name, _metadata(body))
+    if size_bytes > bytes_max:
+        raise MetadataError(
+            f"The name and the metadata of the producer take {size_bytes} bytes, more than the"
+            f" {bytes_max} of maxProducerMetadataSize"
+        )
+
+
+def _metadata(body: pb.CommandProducer) -> dict[str, str]:
+    return {item.key: item.value for item in body.metadata}
 
 
 @final
@@ -210,7 +226,7 @@ def _request(broker: Broker, body: pb.CommandProducer, version: bytes) -> Produc
         topic_epoch=body.topic_epoch if body.HasField("topic_epoch") else None,
         encrypted=body.encrypted,
         schema_version=version,
-        metadata={item.key: item.value for item in body.metadata},
+        metadata=_metadata(body),
         txn_enabled=body.txn_enabled,
     )
 

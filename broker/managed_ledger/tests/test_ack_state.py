@@ -2,7 +2,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from broker.managed_ledger.ack_state import AckState
+from broker.managed_ledger.ack_state import BATCH_WORDS_MAX, AckState
 from broker.managed_ledger.bit_words import (
     bitmap_ranges,
     bitmap_words,
@@ -73,6 +73,7 @@ def check(state, model):
         following = [entry for entry in ENTRIES if entry > state.mark_delete]
         assert following[0] == unacked[0]
     assert state.acked_count == sum(1 for entry in model.acked if entry > state.mark_delete)
+    assert state.batch_words == sum((left.bit_length() + 63) // 64 for _, left in state.batches())
     assert state.range_count() == len(state.acked_ranges())
     covered = {e for low, high in state.acked_ranges() for e in ENTRIES if low < e <= high}
     assert covered == {entry for entry in model.acked if entry > state.mark_delete}
@@ -108,6 +109,23 @@ def test_state_equals_a_set_of_acked_entries(script):
         state.batches(),
     )
     check(restored, model)
+
+
+def test_partly_acked_entries_are_bounded_in_words():
+    """A client says how many messages an entry has: 134 KB for one with one message."""
+    table = LedgerTable([LedgerRow(2, 20_000)])
+    longest = (1 << 64 * 16_384) - 2
+    state = AckState(table, (2, -1))
+    entries = [((2, entry_id), longest) for entry_id in range(1_000)]
+    state.restore([], entries)
+    assert BATCH_WORDS_MAX - 16_384 < state.batch_words <= BATCH_WORDS_MAX
+    assert not state.ack_batch((2, 999), longest)
+    assert state.batch_remaining((2, 999)) is None
+    assert state.ack_batch((2, 0), 0b10)  # less than before
+    assert state.ack_batch((2, 999), 0)  # the whole
+    assert state.is_acked((2, 999))
+    state.ack_cumulative((2, 500))
+    assert state.batch_words == 0
 
 
 def test_an_ack_before_the_tail_exists_is_ignored():

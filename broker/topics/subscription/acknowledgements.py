@@ -2,6 +2,10 @@
 
 Acks of whole entries come as runs. Others come by message id: those that name entries of several
 ledgers, parts of batches, or the end of what is acknowledged.
+
+A client may claim any number of messages for an entry. What goes beyond them is taken off when the
+number is known: at once, if the entry is in flight at a consumer, else when it is delivered
+(`left_of`).
 """
 
 from __future__ import annotations
@@ -9,10 +13,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from broker.topics.subscription.outgoing import ack_bits
+from protocol.ack_set import all_unacked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from broker.ground.entry import Entry
     from broker.topics.subscription.api import AckId
     from broker.topics.subscription.config import SubscriptionConfig
     from broker.topics.subscription.consumer import Consumer
@@ -20,6 +26,18 @@ if TYPE_CHECKING:
     from broker.topics.subscription.ports import CursorPort, LedgerPort
     from protocol.position import Position
     from runtime.clock import Clock
+
+
+def left_of(cursor: CursorPort, entry: Entry) -> int | None:
+    """Bits of the messages left of an entry that is to be delivered; 0: none is left, None: nothing
+    of it is acked."""
+    position = entry.position
+    left = cursor.batch_remaining(position)
+    if left is None or left.bit_length() <= entry.messages():
+        return left
+    if cursor.ack_batch_index(position, all_unacked(entry.messages())):
+        return 0
+    return cursor.batch_remaining(position)
 
 
 @final
@@ -71,7 +89,11 @@ class Acknowledgements:
             self._cursor.ack_individual(position)
             counters.messages_acked += dispatcher.acked(consumer, position) or 1
         elif self._config.acknowledgment_at_batch_index_level_enabled:
-            if self._cursor.ack_batch_index(position, ack_bits(ack_id.ack_set)):
+            left = ack_bits(ack_id.ack_set)
+            held = dispatcher.messages_of(position)
+            if 0 < held < left.bit_length() and self._cursor.batch_remaining(position) is None:
+                left &= all_unacked(held)
+            if self._cursor.ack_batch_index(position, left):
                 counters.messages_acked += dispatcher.acked(consumer, position)
             else:
                 remaining = self._cursor.batch_remaining(position)

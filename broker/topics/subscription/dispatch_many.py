@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.topics.subscription.acknowledgements import left_of
 from broker.topics.subscription.delayed import DelayedIndex, deliver_at_ms
 from broker.topics.subscription.entry_source import EntrySource, ReplaySource
 from broker.topics.subscription.in_flight import InFlight
@@ -132,6 +133,10 @@ class ManyDispatcher:
         """The entry stays in flight with fewer messages."""
         return self._in_flight.part_acked(position, left)
 
+    def messages_of(self, position: Position) -> int:
+        """Messages of an entry in flight."""
+        return self._in_flight.messages_of(position)
+
     def settle(self) -> bool:
         """Put consumers freed by acks back into the rotation and update the broker's limit."""
         held = self._in_flight.blocked
@@ -238,7 +243,9 @@ class ManyDispatcher:
         position = entry.position
         remaining = None
         if self._by_index:
-            remaining = self._cursor.batch_remaining(position)
+            remaining = left_of(self._cursor, entry)
+            if remaining == 0:
+                return  # it is acked
         if remaining is None:
             messages = entry.messages()
             ack_set: tuple[int, ...] = ()

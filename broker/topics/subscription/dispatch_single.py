@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from broker.topics.subscription.acknowledgements import left_of
 from broker.topics.subscription.active_consumer import ActiveOrder
 from broker.topics.subscription.entry_source import EntrySource
 from broker.topics.subscription.key_ranges import StickyRanges
@@ -160,6 +161,10 @@ class SingleDispatcher:
         """No action: the cursor has the state."""
         return 0
 
+    def messages_of(self, position: Position) -> int:
+        """What is in flight is not known."""
+        return 0
+
     def settle(self) -> bool:
         """Acks unblock nothing here."""
         return False
@@ -305,7 +310,9 @@ class SingleDispatcher:
             ):
                 cursor.ack_individual(position)
                 continue
-            remaining = cursor.batch_remaining(position) if batch_index else None
+            remaining = left_of(cursor, entry) if batch_index else None
+            if remaining == 0:
+                continue
             ack_set = () if remaining is None else to_words(remaining)
             data = stored_bytes(entry, consumer, expose=expose)
             size = len(data)

@@ -48,6 +48,9 @@ class Dispatcher(Protocol):
     def part_acked(self, consumer: Consumer, position: Position, left: int) -> int:
         """`left` messages of the entry are not acked yet. Returns how many were freed."""
 
+    def messages_of(self, position: Position) -> int:
+        """Messages of an entry in flight that are not acked; 0: it is not known to be in flight."""
+
     def settle(self) -> bool:
         """After acks: lift the limits they ended. True when a step may send more now."""
 

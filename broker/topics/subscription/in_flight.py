@@ -178,6 +178,11 @@ class InFlight:
                 messages += pending.messages
         return messages
 
+    def messages_of(self, position: Position) -> int:
+        """Messages of the entry that are not acked; 0: it is not in flight."""
+        holder = self._holders.get(position)
+        return 0 if holder is None else holder.pending.messages_of(position)
+
     def part_acked(self, position: Position, left: int) -> int:
         """`left` of its messages are not acked. Returns how many were freed."""
         holder = self._holders.get(position)

@@ -111,6 +111,11 @@ class PendingAcks:
             self._tally.messages -= pending.messages
         return pending
 
+    def messages_of(self, position: Position) -> int:
+        """Messages of the entry in flight; 0: there is none."""
+        pending = self._entries.get(position)
+        return 0 if pending is None else pending.messages
+
     def keep(self, position: Position, messages: int) -> int:
         """Part of the entry is acked: at most `messages` of it are left. Returns how many were
         freed."""

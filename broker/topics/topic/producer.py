@@ -104,6 +104,7 @@ class Producer:
     __slots__ = (
         "bytes_in",
         "connected_since_ms",
+        "held_bytes",
         "limits",
         "messages_in",
         "name",
@@ -132,6 +133,8 @@ class Producer:
         self.name = request.name
         self.connected_since_ms = connected_since_ms
         self.open = False
+        self.held_bytes = 0
+        """What its name and its metadata count for while it is with its topic."""
         self.limits = NO_LIMITS
         """What its messages have to pass."""
         self.messages_in = 0

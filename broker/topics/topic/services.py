@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, final
 
 from broker.limits.dispatch_limit import DispatchLimit
 from broker.limits.group_limits import GroupLimits
+from broker.limits.producer_bytes import ProducerBytes
 from broker.limits.publish_limit import PublishLimit
 from broker.limits.throttled import BROKER
 from broker.tenancy.policies.delivery_rates import NO_DISPATCH_RATE
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from broker.ground.turn import Turns
     from broker.limits.dispatch_budget import Published
     from broker.managed_ledger.factory import ManagedLedgerFactory
+    from broker.net.session import AnySession
     from broker.tenancy.policies.delivery_rates import DispatchRate
     from broker.tenancy.policies.rates import PublishRate
     from broker.topics.subscription.config import SubscriptionConfig
@@ -60,6 +62,10 @@ class TopicServices:
         self.turns = turns
         self.unload = unload
         """For a topic that cannot continue. It is loaded again on the next request."""
+        self.producer_bytes: ProducerBytes[AnySession] = ProducerBytes(
+            config.maxProducerMetadataSizeInMB * 1024 * 1024
+        )
+        """What the names and the metadata of all producers take."""
         self.message_expiry = MessageExpiry(config, clock)
         """Of the topics with a time to live."""
         self.log_compactions = LogCompactions(config)

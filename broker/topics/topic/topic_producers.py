@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from broker.limits.producer_bytes import producer_bytes
 from broker.topics.topic.admission import check_producers
 from broker.topics.topic.producer import NO_LIMITS, Producer
 from broker.topics.topic.producer_access import ProducerAccess
@@ -73,13 +74,19 @@ class TopicProducers(TopicUse):
         self.check_room_to_produce(request.name, session.remote_address)
         producer = Producer(self, session, request, self.services.clock.wall_ms())
         before = self.access.producers.get(request.name)
-        admission = self.access.admit(producer)
-        if before is not None and before.open:
+        self._hold(producer)
+        try:
+            admission = self.access.admit(producer)
+        except BaseException:
+            self._left(producer)
+            raise
+        if before is not None:
             self._left(before)
         for fenced in admission.fenced:
             self._left(fenced)
             fenced.session.disconnect_producer(fenced)
         for fenced in admission.fenced_waiting:
+            self._left(fenced)
             self._turns.refuse(fenced, ProducerFenced("Fenced out by another producer"))
         if not admission.granted:
             self._turns.begin(producer)
@@ -168,7 +175,17 @@ class TopicProducers(TopicUse):
                     self._turns.grant(promoted)
         self.touch()
 
+    def _hold(self, producer: Producer) -> None:
+        """Raises: TooManyRequests: names and metadata of producers take too much already."""
+        size_bytes = producer_bytes(producer.name, producer.request.metadata)
+        self.services.producer_bytes.take(producer.session, size_bytes)
+        producer.held_bytes = size_bytes
+
     def _left(self, producer: Producer) -> None:
+        """It is not in the access of the topic any more. Idempotent."""
+        if producer.held_bytes:
+            self.services.producer_bytes.give_back(producer.session, producer.held_bytes)
+            producer.held_bytes = 0
         if producer.open:
             producer.open = False
             producer.use_limits(NO_LIMITS)
@@ -180,7 +197,8 @@ class TopicProducers(TopicUse):
             producer.session.disconnect_producer(producer)
             self.remove_producer(producer)
         for each in self._made_turns.waiting() if self._made_turns is not None else ():
-            self.access.remove(each)
+            if self.access.remove(each):
+                self._left(each)
             self._turns.refuse(each, ServiceNotReady("The topic is closing; look up again"))
 
     def end_producer(self, producer: Producer, reason: BrokerError) -> None:

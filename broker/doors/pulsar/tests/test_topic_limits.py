@@ -297,3 +297,52 @@ async def test_the_properties_of_a_consumer_are_limited_in_characters(domain):
                 "metadata has a max size of 10 bytes",
             )
         await connection.subscribe(topic, "s", 1, metadata={"k": "\N{LATIN SMALL LETTER E}" * 9})
+
+
+async def test_the_names_and_metadata_of_producers_are_bounded():
+    async with running(maxProducerMetadataSize=1000, maxProducerMetadataSizeInMB=1) as broker:
+        held = broker.service.services.producer_bytes
+        connection, other = await broker.connect(), await broker.connect()
+        large = c.key_values({"k": "v" * 1000})
+        await connection.send(c.producer(TOPIC, 1, connection.rid(), metadata=large))
+        refusal = await connection.error()
+        assert refusal.error == E.MetadataError
+        assert "maxProducerMetadataSize" in refusal.message
+        await connection.send(c.producer(TOPIC, 1, connection.rid(), producer_name="n" * 1001))
+        assert (await connection.error()).error == E.MetadataError
+        usual = c.key_values({"k": "v" * 900})
+        opened = 0
+        while True:
+            opened += 1
+            await connection.send(c.producer(TOPIC, opened, connection.rid(), metadata=usual))
+            answer = await connection.expect(T.PRODUCER_SUCCESS, T.ERROR)
+            if hasattr(answer, "error"):
+                break
+        assert answer.error == E.TooManyRequests
+        assert 280 < opened < 292  # a quarter of a MB
+        assert (await other.producer(TOPIC, metadata=usual)).producer_name
+        await connection.send(c.close_producer(1, connection.rid()))
+        await connection.expect(T.SUCCESS)
+        await connection.producer(TOPIC, 1, metadata=usual)
+        await connection.stream.aclose()
+        await other.stream.aclose()
+        await eventually(lambda: not held.bytes_held)
+
+
+async def test_producers_that_are_fenced_or_refused_or_dismissed_take_nothing():
+    exclusive = pb.ProducerAccessMode.Exclusive
+    waits = pb.ProducerAccessMode.WaitForExclusive
+    fencing = pb.ProducerAccessMode.ExclusiveWithFencing
+    async with running() as broker:
+        held = broker.service.services.producer_bytes
+        connection = await broker.connect()
+        await connection.producer(TOPIC, 1, producer_name="1", producer_access_mode=exclusive)
+        await connection.producer(TOPIC, 2, producer_name="22", producer_access_mode=waits)
+        await connection.send(c.producer(TOPIC, 3, connection.rid(), producer_name="333"))
+        await connection.error()
+        assert held.bytes_held == 3
+        other = await broker.connect()
+        await other.producer(TOPIC, 4, producer_name="4444", producer_access_mode=fencing)
+        assert held.bytes_held == 4
+        await broker.service.unload_topic(TopicName.parse(TOPIC))
+        assert held.bytes_held == 0
