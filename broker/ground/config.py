@@ -221,6 +221,8 @@ class BrokerConfig(AuthenticationConfig):
     delayedDeliveryEnabled: bool = True
     delayedDeliveryTickTimeMillis: Count = 1_000
     delayedDeliveryMaxDelayInMillis: NoneAtZero = 0
+    delayedDeliveryMaxEntriesPerTopic: Positive = 500_000
+    delayedDeliveryMaxEntriesPerBroker: Positive = 2_000_000
 
     # --- broadcast subscriptions (Vela's own) -------------------------------------------
     broadcastSubscriptionNamePattern: Annotated[str, Pattern()] = ""

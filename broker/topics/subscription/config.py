@@ -13,9 +13,8 @@ from settings.kinds import NO_LIMIT
 if TYPE_CHECKING:
     from broker.ground.config import BrokerConfig
 
-DELAYED_ENTRIES_MAX: Final = 1_000_000
 LINGER_SECONDS: Final = 60.0
-"""No keys of the configuration: see the fields of `SubscriptionConfig`."""
+"""No key of the configuration: see the field of `SubscriptionConfig`."""
 SLICE_BYTES_MAX: Final = 256 * 1024
 """Sent in one step, and one entry more: a few tenths of a millisecond."""
 
@@ -34,9 +33,6 @@ class SubscriptionConfig:
     acknowledgment_at_batch_index_level_enabled: bool
     managed_ledger_max_unacked_ranges: int
     """managedLedgerMaxUnackedRangesToPersist: so many ranges of acknowledged entries are stored."""
-    delayed_delivery_entries_max: int
-    """Delayed entries that one subscription indexes in memory. At the bound it reads no further
-    until some are due, so later entries wait after them."""
     subscription_key_shared_use_consistent_hashing: bool
     subscription_key_shared_consistent_hashing_replica_points: int
     key_shared_look_ahead_msg_in_replay_threshold_per_consumer: int
@@ -82,6 +78,5 @@ class SubscriptionConfig:
                 config.keySharedLookAheadMsgInReplayThresholdPerSubscription
             ),
             expose_broker_entry_metadata=config.exposingBrokerEntryMetadataToClientEnabled,
-            delayed_delivery_entries_max=DELAYED_ENTRIES_MAX,
             non_durable_linger_seconds=LINGER_SECONDS,
         )

@@ -1,7 +1,8 @@
 """Entries that must not be delivered before a time set by their producer.
 
 Only Shared and Key_Shared subscriptions obey it, as in Pulsar. The index is a heap by time, held in
-memory and bounded by the dispatcher. After a restart it is rebuilt by reading the backlog again.
+memory and bounded by the budget of all subscriptions (`broker.limits.delayed_budget`). After a
+restart it is rebuilt by reading the backlog again.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from protocol.metadata import check_metadata, metadata_range, peek
 
 if TYPE_CHECKING:
     from broker.ground.entry import Entry
+    from broker.limits.delayed_budget import DelayedBudget
     from protocol.position import Position
 
 _TAG: Final = DELIVER_AT_TAG
@@ -49,11 +51,13 @@ def deliver_at_ms(entry: Entry) -> int:
 
 @final
 class DelayedIndex:
-    """Positions by due time."""
+    """Positions by due time. Each counts in the budget, under the name of the topic."""
 
-    __slots__ = ("_heap", "_members")
+    __slots__ = ("_budget", "_heap", "_members", "_topic_name")
 
-    def __init__(self) -> None:
+    def __init__(self, budget: DelayedBudget, topic_name: str) -> None:
+        self._budget = budget
+        self._topic_name = topic_name
         self._heap: list[tuple[int, Position, int]] = []
         self._members: set[Position] = set()
 
@@ -71,6 +75,7 @@ class DelayedIndex:
         if position not in self._members:
             self._members.add(position)
             heapq.heappush(self._heap, (due_ms, position, key_hash))
+            self._budget.added(self._topic_name)
 
     def next_due_ms(self) -> int | None:
         """Due time of the first entry; None when none waits."""
@@ -84,10 +89,13 @@ class DelayedIndex:
             _, position, key_hash = heapq.heappop(heap)
             self._members.remove(position)
             taken.append((position, key_hash))
+        self._budget.removed(self._topic_name, len(taken))
         taken.sort()
         return taken
 
     def clear(self) -> None:
-        """Clear the index, because everything is read again."""
+        """Clear the index, because everything is read again, or nothing any more."""
+        count = len(self._members)
         self._heap.clear()
         self._members.clear()
+        self._budget.removed(self._topic_name, count)

@@ -191,6 +191,7 @@ class DeliveringSubscription:
             if former.sub_type == consumer.sub_type and former.sub_type != KEY_SHARED:
                 former.rewind()
                 return former
+            former.close()
             self.messages_out_before += former.messages_out
             self.bytes_out_before += former.bytes_out
         return new_dispatcher(consumer, self.context, self._ledger, self.cursor, self.pump)
@@ -224,9 +225,11 @@ class DeliveringSubscription:
         raise NotImplementedError
 
     def _forget_unacked(self) -> None:
-        limit = self.context.broker_unacked
-        if limit is not None and self.dispatcher is not None:
-            limit.forget(self.dispatcher)
+        dispatcher, limit = self.dispatcher, self.context.broker_unacked
+        if dispatcher is not None:
+            dispatcher.close()
+            if limit is not None:
+                limit.forget(dispatcher)
 
     def flow(self, consumer: Consumer, permits: int) -> None:
         """More permits."""

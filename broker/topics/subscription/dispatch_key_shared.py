@@ -187,7 +187,7 @@ class KeySharedDispatcher(ManyDispatcher):
         while self._count_left > 0 and self._bytes_left > 0:
             if len(self._waiting) >= look_ahead_max or not self._rotation.any_ready():
                 return Step.IDLE
-            if len(self._delayed) >= self._config.delayed_delivery_entries_max:
+            if len(self._delayed) and self._has_too_many_delayed():
                 return Step.IDLE
             room = min(self._count_left, look_ahead_max - len(self._waiting))
             entries = source.take(room, self._bytes_left)

@@ -47,7 +47,7 @@ class ManyDispatcher:
         self._pump = pump
         self._in_flight = InFlight(context.limits)
         self._rotation = RoundRobin()
-        self._delayed = DelayedIndex()
+        self._delayed = DelayedIndex(context.delayed, context.topic_name)
         self._source = EntrySource(ledger, ledger.next_position(cursor.mark_delete))
         self._replays = ReplaySource(ledger, config.dispatcher_max_read_size_bytes)
         self._outgoing = Outgoing(context.partition, expose=config.expose_broker_entry_metadata)
@@ -174,6 +174,11 @@ class ManyDispatcher:
         self._source.rewind(self._ledger.next_position(self._cursor.mark_delete))
         self._report()
 
+    def close(self) -> None:
+        """It sends nothing any more."""
+        self._delayed.clear()
+        self._context.delayed.forget(self._context.topic_name, self)
+
     def skip_to(self, position: Position) -> None:
         """Do not read skipped entries. Waiting ones are checked when their turn comes."""
         self._source.skip_to(position)
@@ -234,6 +239,11 @@ class ManyDispatcher:
         self._delayed.add(due_ms, entry.position, slot)
         self._pump.wake_at(due_ms)
         return True
+
+    def _has_too_many_delayed(self) -> bool:
+        """Whether no further entries may be read, because too many are not due."""
+        budget, name = self._context.delayed, self._context.topic_name
+        return budget.blocks(name, self, len(self._delayed), self._wake_now)
 
     def _skip_withheld(self, entry: Entry) -> None:
         self._cursor.ack_individual(entry.position)
@@ -308,6 +318,9 @@ class ManyDispatcher:
             return "waits for acknowledgements: more holes between them than are stored"
         if self._rotation.any_ready():
             due_ms = self._delayed.next_due_ms()
+            bound = self._context.delayed.holds(self._context.topic_name, len(self._delayed))
+            if due_ms is not None and bound:
+                return f"{len(self._delayed)} entries delayed: {bound} is reached"
             if due_ms is not None:
                 return f"{len(self._delayed)} entries delayed, the first until {due_ms} ms"
             return ""

@@ -185,7 +185,7 @@ class SharedDispatcher(ManyDispatcher):
             if len(self._chunks) and self._reads_ahead_too_far():
                 return Step.IDLE
             capacity = self._rotation.capacity(self._count_left)
-            if not capacity or len(self._delayed) >= self._config.delayed_delivery_entries_max:
+            if not capacity or (len(self._delayed) and self._has_too_many_delayed()):
                 return Step.IDLE
             entries = source.take(capacity, self._bytes_left)
             if not entries:

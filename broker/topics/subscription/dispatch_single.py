@@ -186,6 +186,9 @@ class SingleDispatcher:
         """Continue with the first entry after the mark-delete position."""
         self._source.rewind(self._ledger.next_position(self._cursor.mark_delete))
 
+    def close(self) -> None:
+        """No action: nothing is shared with others."""
+
     def skip_to(self, position: Position) -> None:
         """Do not read skipped entries."""
         self._source.skip_to(position)

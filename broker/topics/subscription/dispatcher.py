@@ -62,6 +62,9 @@ class Dispatcher(Protocol):
     def rewind(self) -> None:
         """Drop all entries read and continue after the mark-delete position."""
 
+    def close(self) -> None:
+        """It is given up: what it holds counts no longer."""
+
     def skip_to(self, position: Position) -> None:
         """Everything before the position was acked at once: do not read it."""
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import trio
 
     from broker.ground.operations import Operations
+    from broker.limits.delayed_budget import DelayedBudget
     from broker.topics.subscription.api import Subscription, SubscriptionOwner
     from broker.topics.subscription.config import SubscriptionConfig
     from broker.topics.subscription.limits import BrokerUnacked, SubscriptionLimits
@@ -40,6 +41,8 @@ class TopicContext:
     """Runs operations that move a subscription, by its name, in the order of the requests."""
     limits: SubscriptionLimits
     """Those in force now."""
+    delayed: DelayedBudget
+    """The delayed messages of all subscriptions of the broker."""
     broker_unacked: BrokerUnacked | None = None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from broker.limits.delayed_budget import DelayedBudget
 from broker.limits.dispatch_limit import DispatchLimit
 from broker.limits.group_limits import GroupLimits
 from broker.limits.producer_bytes import ProducerBytes
@@ -66,6 +67,10 @@ class TopicServices:
             config.maxProducerMetadataSizeInMB * 1024 * 1024
         )
         """What the names and the metadata of all producers take."""
+        self.delayed = DelayedBudget(
+            config.delayedDeliveryMaxEntriesPerBroker, config.delayedDeliveryMaxEntriesPerTopic
+        )
+        """What all subscriptions hold of messages that are not due."""
         self.message_expiry = MessageExpiry(config, clock)
         """Of the topics with a time to live."""
         self.log_compactions = LogCompactions(config)

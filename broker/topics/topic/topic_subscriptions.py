@@ -83,6 +83,7 @@ class TopicSubscriptions(TopicProducers):
             config=services.subscription_config,
             nursery=services.nursery,
             owner=self,
+            delayed=services.delayed,
             broker_unacked=services.broker_unacked,
             operations=self.operations,
             limits=self._subscription_limits,

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import trio
 
 from broker.ground.operations import Operations
+from broker.limits.delayed_budget import DelayedBudget
 from broker.topics.broadcast.selection import BroadcastKind
 from broker.topics.broadcast.window_memory import WindowMemory
 from broker.topics.subscription.api import AckId
@@ -154,6 +155,7 @@ class World:
 
     def context(self):
         return TopicContext(
+            delayed=DelayedBudget(1, 1),
             topic_name="persistent://public/default/t",
             partition=-1,
             ledger=self.ledger,

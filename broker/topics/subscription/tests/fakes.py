@@ -11,6 +11,7 @@ import trio.testing
 from broker.ground.config import BrokerConfig
 from broker.ground.entry import Entry
 from broker.ground.operations import Operations
+from broker.limits.delayed_budget import DelayedBudget
 from broker.tenancy.policies.effective import resolve
 from broker.tenancy.policies.record import Policies
 from broker.topics.subscription.api import AckId
@@ -348,7 +349,9 @@ def settings(**changes):
 class Bench:
     """A topic with one subscription."""
 
-    def __init__(self, nursery, clock=None, partition=-1, broker_unacked=None, **config):
+    def __init__(
+        self, nursery, clock=None, partition=-1, broker_unacked=None, delayed=None, **config
+    ):
         limits = limits_among(config)
         self.ledger = FakeLedger()
         self.clock = clock or FakeClock()
@@ -364,6 +367,7 @@ class Bench:
             operations=self.operations,
             owner=self.owner,
             limits=limits,
+            delayed=delayed or DelayedBudget(10_000, 10_000),
             broker_unacked=broker_unacked,
         )
         self.subscription = None

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.ground.entry import Entry
+from broker.limits.delayed_budget import DelayedBudget
 from broker.topics.subscription.delayed import DelayedIndex, deliver_at_ms
 from broker.topics.subscription.permits import PERMITS_MAX, Permits
 from broker.topics.subscription.redelivery import ReplayQueue
@@ -106,7 +107,7 @@ def test_the_replay_queue_is_a_sorted_set(steps):
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 9)), unique_by=lambda s: s[1]))
 def test_the_delayed_index_gives_what_is_due_in_position_order(entries):
-    index = DelayedIndex()
+    index = DelayedIndex(DelayedBudget(10, 10), "t")
     for due, number in entries:
         index.add(due, (1, number), number)
     due = index.take_due(10)

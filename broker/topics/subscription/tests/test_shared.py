@@ -6,9 +6,10 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
+from broker.limits.delayed_budget import DelayedBudget
 from broker.topics.subscription.api import AckId
 from broker.topics.subscription.limits import BrokerUnacked
-from broker.topics.subscription.sub_types import EXCLUSIVE, SHARED
+from broker.topics.subscription.sub_types import EXCLUSIVE, KEY_SHARED, SHARED
 from broker.topics.subscription.tests.fakes import (
     Bench,
     FakeSession,
@@ -330,7 +331,8 @@ async def test_a_delayed_message_is_delivered_when_the_wall_clock_is_set_past_it
 
 async def test_the_delayed_index_is_bounded(nursery, autojump_clock):
     clock = TrioClock()
-    bench = Bench(nursery, clock, delayed_delivery_entries_max=3, dispatcher_max_read_batch_size=1)
+    delayed = DelayedBudget(100, 3, reserve=1)
+    bench = Bench(nursery, clock, delayed=delayed, dispatcher_max_read_batch_size=1)
     await bench.open()
     bench.publish(*[make_data(deliver_at=clock.wall_ms() + 1000) for _ in range(8)])
     consumer = bench.consumer(permits=100)
@@ -338,6 +340,47 @@ async def test_the_delayed_index_is_bounded(nursery, autojump_clock):
     assert bench.subscription.statistics().delayed_messages == 3
     await trio.sleep(1.1)
     assert len(consumer.session.received) == 8
+
+
+@pytest.mark.parametrize("sub_type", [SHARED, KEY_SHARED])
+async def test_a_subscription_waits_for_room_that_another_one_leaves(
+    nursery, autojump_clock, sub_type
+):
+    """Nothing is lost, and what both hold is bounded."""
+    clock = TrioClock()
+    delayed = DelayedBudget(1_000, 8, reserve=2)
+    benches = [
+        Bench(nursery, clock, delayed=delayed, dispatcher_max_read_batch_size=1) for _ in range(2)
+    ]
+    consumers = []
+    for bench in benches:
+        await bench.open()
+        consumers.append(bench.consumer(sub_type, permits=100))
+        bench.publish(
+            *[make_data(key="k", deliver_at=clock.wall_ms() + 1000 * (n + 1)) for n in range(20)]
+        )
+        bench.publish(make_data(key="other"))
+        await settled()
+    assert delayed.entries == 8 + 2
+    dispatcher = benches[0].subscription.dispatcher
+    assert "delayedDeliveryMaxEntriesPerTopic" in dispatcher.why()
+    await trio.sleep(25)
+    for consumer in consumers:
+        assert len(set(consumer.session.positions())) == 21
+    assert delayed.entries == 0
+
+
+@pytest.mark.parametrize("sub_type", [SHARED, KEY_SHARED])
+async def test_what_a_closed_subscription_held_counts_no_longer(nursery, sub_type):
+    delayed = DelayedBudget(1_000, 8, reserve=2)
+    bench = Bench(nursery, delayed=delayed)
+    await bench.open()
+    bench.consumer(sub_type, permits=100)
+    bench.publish(*[make_data(deliver_at=10**15) for _ in range(20)])
+    await settled()
+    assert delayed.entries >= 8
+    await bench.subscription.close()
+    assert (delayed.entries, delayed._waiting) == (0, {})
 
 
 async def test_delays_are_ignored_by_exclusive(nursery):
