@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from broker.ground.refusal import not_found
 from broker.http.router import Route
 from broker.http.streaming import Streamed, encoded, json_map
+from broker.http.topics.earliest_times import earliest_times
 from broker.http.topics.topic_json import (
     PartitionedStats,
     TopicStats,
@@ -39,24 +40,26 @@ T = TypeVar("T")
 
 async def stats(request: AdminRequest) -> Streamed:
     """TopicStats."""
-    return Streamed(_stats(request, await existing(request)).pieces())
+    return Streamed((await _stats(request, await existing(request))).pieces())
 
 
 async def stats_of_partitions(request: AdminRequest) -> Streamed:
     """PartitionedTopicStats."""
     metadata = await _partitioned(request)
     parts = await every_part(request.context, request.topic)
-    rows = [(part.name.full, _stats(request, part)) for part in parts]
+    rows = [(part.name.full, await _stats(request, part)) for part in parts]
     per_part = request.flag("perPartition", default=True)
     return Streamed(PartitionedStats(rows, metadata, per_part).pieces())
 
 
-def _stats(request: AdminRequest, topic: Topic) -> TopicStats:
+async def _stats(request: AdminRequest, topic: Topic) -> TopicStats:
+    asked = request.flag("getEarliestTimeInBacklog")
     return TopicStats(
         topic,
         request.context.broker_id,
         publishers=not request.flag("excludePublishers"),
         consumers=not request.flag("excludeConsumers"),
+        earliest=await earliest_times(topic) if asked else None,
     )
 
 

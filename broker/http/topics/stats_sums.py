@@ -48,10 +48,27 @@ ADDED_UP_OF_SUBSCRIPTIONS: Final = (
 )
 _AGE: Final = "oldestBacklogMessageAgeSeconds"
 _WHOSE: Final = "oldestBacklogMessageSubscriptionName"
+EARLIEST: Final = "earliestMsgPublishTimeInBacklog"
+_EARLIEST_OF_TOPIC: Final = "earliestMsgPublishTimeInBacklogs"
+_CHUNKS: Final = "msgChunkPublished"
+NO_BACKLOG_MS: Final = -1
+
+
+def earliest(times_ms: Sequence[int]) -> int:
+    """The earliest publish time of several backlogs; NO_BACKLOG_MS or 0 (not asked for) are
+    none."""
+    known = [time_ms for time_ms in times_ms if time_ms > 0]
+    return min(known) if known else min(times_ms, default=0)
 
 
 def with_oldest(total: Json, parts: Sequence[Json]) -> Json:
-    """The same with the oldest message of all partitions, and whose it is."""
+    """The same with the oldest message of all partitions, whose it is, the earliest publish time,
+    and whether any of them has chunks."""
     oldest = max(parts, key=lambda fields: int(fields.get(_AGE, -1)), default={})
     others = {name: value for name, value in total.items() if name not in (_AGE, _WHOSE)}
+    chunks = any(fields.get(_CHUNKS, False) for fields in parts)
+    others |= {
+        _EARLIEST_OF_TOPIC: earliest([int(fields.get(_EARLIEST_OF_TOPIC, 0)) for fields in parts]),
+        _CHUNKS: chunks,
+    }
     return others | {name: oldest[name] for name in (_AGE, _WHOSE) if name in oldest}

@@ -16,7 +16,14 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from broker.http.streaming import encoded, json_array, json_fields, json_map
-from broker.http.topics.stats_sums import ADDED_UP, ADDED_UP_OF_SUBSCRIPTIONS, with_oldest
+from broker.http.topics.stats_sums import (
+    ADDED_UP,
+    ADDED_UP_OF_SUBSCRIPTIONS,
+    EARLIEST,
+    NO_BACKLOG_MS,
+    earliest,
+    with_oldest,
+)
 from broker.topics.subscription.statistics import iso_time, range_text
 from broker.topics.topic.persistent import INTERNAL_CURSORS, PersistentTopic
 from broker.topics.topic.producer_request import ACCESS_MODE_NAMES
@@ -25,6 +32,7 @@ from protocol.position import position_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from broker.http.topics.earliest_times import EarliestTimes
     from broker.managed_ledger.ledger import ManagedLedger
     from broker.managed_ledger.ledger_table import LedgerRow
     from broker.managed_ledger.statistics import (
@@ -88,8 +96,16 @@ class TopicStats:
     `fields`, which sums the rows that were made. `pieces` is the whole as JSON."""
 
     def __init__(
-        self, topic: Topic, broker_id: str, *, publishers: bool = True, consumers: bool = True
+        self,
+        topic: Topic,
+        broker_id: str,
+        *,
+        publishers: bool = True,
+        consumers: bool = True,
+        earliest: EarliestTimes | None = None,
     ) -> None:
+        """`earliest`: None: it was not asked for."""
+        self._earliest = earliest
         self._topic = topic
         self._broker_id = broker_id
         self._with_publishers = publishers
@@ -116,6 +132,9 @@ class TopicStats:
             size = sizes.behind(mark_delete) if sizes is not None and mark_delete else 0
             fields = _without_none(statistics.as_json(consumers=False, backlog_size=size))
             del fields["consumers"]
+            if self._earliest is not None:
+                earliest_ms = self._earliest.of_subscriptions.get(name, NO_BACKLOG_MS)
+                fields["earliestMsgPublishTimeInBacklog"] = earliest_ms
             for field in _SUMS_OF_TOPIC:
                 sums[field] += fields[field]
             self._backlog_size = max(self._backlog_size, size)
@@ -140,14 +159,16 @@ class TopicStats:
             "msgOutCounter": topic.messages_out_before + sums["msgOutCounter"],
             "bytesOutInternalCounter": 0,
             "averageMsgSize": throughput / rate if rate else 0.0,
-            "msgChunkPublished": False,
+            "msgChunkPublished": published.has_chunks(),
             "storageSize": ledger.size_bytes if ledger is not None else 0,
             "backlogSize": self._backlog_size,
             "backlogQuotaLimitSize": quotas.size.limit_bytes,
             "backlogQuotaLimitTime": quotas.age.limit_seconds,
             "oldestBacklogMessageAgeSeconds": -1,
             "publishRateLimitedTimes": topic.publish_limits.times_held,
-            "earliestMsgPublishTimeInBacklogs": 0,
+            "earliestMsgPublishTimeInBacklogs": (
+                0 if self._earliest is None else self._earliest.of_topic
+            ),
             "offloadedStorageSize": 0,
             "lastOffloadLedgerId": 0,
             "lastOffloadSuccessTimeStamp": 0,
@@ -237,6 +258,7 @@ class PartitionedStats:
                 fields, consumers = known
                 for field in ADDED_UP_OF_SUBSCRIPTIONS:
                     fields[field] += row.fields[field]
+                fields[EARLIEST] = earliest((fields[EARLIEST], row.fields[EARLIEST]))
                 consumers += row.consumers
             yield row.name, row.pieces() if self._per_part else iter(("",))
 
@@ -441,7 +463,7 @@ def _publisher(producer: Producer) -> Json:
         "msgRateIn": rate,
         "msgThroughputIn": producer.rate_bytes_in,
         "averageMsgSize": producer.rate_bytes_in / rate if rate else 0.0,
-        "chunkedMessageRate": 0.0,
+        "chunkedMessageRate": producer.rate_chunks_in,
         "producerId": producer.producer_id,
         "supportsPartialProducer": (
             "supports_partial_producer" in producer.session.handshake.client_features

@@ -93,6 +93,14 @@ class DelayedIndex:
         taken.sort()
         return taken
 
+    def drop_before(self, position: Position) -> None:
+        """Remove what is before the position. Looks at all that wait."""
+        kept = [each for each in self._heap if each[1] >= position]
+        if len(kept) < len(self._heap):
+            heapq.heapify(kept)
+            self._heap = kept
+            self._members = {each[1] for each in kept}
+
     def clear(self) -> None:
         """Clear the index, because everything is read again, or nothing any more."""
         count = len(self._members)

@@ -7,7 +7,7 @@ entry, and where it waits if no consumer can take it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from broker.topics.subscription.acknowledgements import left_of
 from broker.topics.subscription.delayed import DelayedIndex, deliver_at_ms
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from broker.topics.subscription.pump import Pump
     from broker.topics.subscription.statistics import DrainingHash
     from protocol.position import Position
+
+DELAYED_LOOKED_THROUGH_MAX: Final = 4096
+"""A millisecond. An eviction may skip with every group of entries."""
 
 
 class ManyDispatcher:
@@ -180,8 +183,13 @@ class ManyDispatcher:
         self._context.delayed.forget(self._context.topic_name, self)
 
     def skip_to(self, position: Position) -> None:
-        """Do not read skipped entries. Waiting ones are checked when their turn comes."""
+        """Do not read skipped entries. Waiting ones are checked when their turn comes, and so are
+        delayed ones, where they are too many to look through."""
         self._source.skip_to(position)
+        if position > self._ledger.last_confirmed:
+            self._delayed.clear()
+        elif len(self._delayed) <= DELAYED_LOOKED_THROUGH_MAX:
+            self._delayed.drop_before(position)
 
     # Dispatch
 

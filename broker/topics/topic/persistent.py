@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, final
 
 import structlog
+from google.protobuf.message import DecodeError
 
 from broker.limits.subscribe_rates import SubscribeRates, SubscribingConsumer
 from broker.topics.subscription.request import SubscriptionRequest
@@ -21,7 +22,7 @@ from broker.topics.topic.newest_message import NewestOfTopic, newest_position
 from broker.topics.topic.publish_answers import refuse_parked
 from broker.topics.topic.publishing import PublishingTopic
 from broker.topics.topic.storage import StoredCounts
-from protocol.errors import BrokerError, NotAllowed, ServerError
+from protocol.errors import BrokerError, NotAllowed, ProtocolError, ServerError
 from runtime.rare_lock import RareLock
 
 if TYPE_CHECKING:
@@ -182,6 +183,14 @@ class PersistentTopic(PublishingTopic):
     def oldest_in_backlog(self) -> OldestMessage | None:
         """As of the last look."""
         return self.backlog.oldest
+
+    async def publish_time_after(self, position: Position) -> int | None:
+        """See TopicStorage."""
+        entries = await self.ledger.read(self.ledger.next_position(position), 1, 1)
+        try:
+            return entries[0].metadata.publish_time if entries else None
+        except (DecodeError, ProtocolError):
+            return None
 
     def ledger_statistics(self) -> ManagedLedgerStatistics | None:
         """A snapshot."""

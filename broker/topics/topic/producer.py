@@ -103,6 +103,7 @@ class Producer:
 
     __slots__ = (
         "bytes_in",
+        "chunks_in",
         "connected_since_ms",
         "held_bytes",
         "limits",
@@ -111,11 +112,13 @@ class Producer:
         "open",
         "producer_id",
         "rate_bytes_in",
+        "rate_chunks_in",
         "rate_messages_in",
         "request",
         "session",
         "topic",
         "window_bytes_in",
+        "window_chunks_in",
         "window_messages_in",
     )
 
@@ -139,10 +142,14 @@ class Producer:
         """What its messages have to pass."""
         self.messages_in = 0
         self.bytes_in = 0
+        self.chunks_in = 0
+        """Those of the messages that are chunks."""
         self.window_messages_in = 0
         self.window_bytes_in = 0
+        self.window_chunks_in = 0
         self.rate_messages_in = 0.0
         self.rate_bytes_in = 0.0
+        self.rate_chunks_in = 0.0
 
     def __repr__(self) -> str:
         return f"Producer({self.producer_id}, {self.name!r}, {self.session.remote_address})"
@@ -172,6 +179,8 @@ class Producer:
         """Close a rate window."""
         self.rate_messages_in = (self.messages_in - self.window_messages_in) / seconds
         self.rate_bytes_in = (self.bytes_in - self.window_bytes_in) / seconds
+        self.rate_chunks_in = (self.chunks_in - self.window_chunks_in) / seconds
+        self.window_chunks_in = self.chunks_in
         self.window_messages_in = self.messages_in
         self.window_bytes_in = self.bytes_in
 

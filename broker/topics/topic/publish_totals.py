@@ -20,6 +20,7 @@ class PublishTotals:
 
     __slots__ = (
         "_bytes_before",
+        "_chunks_before",
         "_messages_before",
         "_producers",
         "_window_bytes",
@@ -33,6 +34,7 @@ class PublishTotals:
         self._producers = producers
         self._messages_before = 0
         self._bytes_before = 0
+        self._chunks_before = 0
         self._window_messages = 0
         self._window_bytes = 0
         self.messages_per_second = 0.0
@@ -49,10 +51,15 @@ class PublishTotals:
         live = self._producers.values()
         return self._bytes_before + sum(producer.bytes_in for producer in live)
 
+    def has_chunks(self) -> bool:
+        """Whether a chunk was published since the topic was loaded."""
+        return self._chunks_before > 0 or any(each.chunks_in for each in self._producers.values())
+
     def left(self, producer: Producer) -> None:
         """It is not among the producers any more."""
         self._messages_before += producer.messages_in
         self._bytes_before += producer.bytes_in
+        self._chunks_before += producer.chunks_in
 
     def end_window(self, seconds: float) -> None:
         """So many seconds after the last one ended."""

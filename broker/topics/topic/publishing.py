@@ -133,6 +133,8 @@ class PublishingTopic(Topic):
         message_count = count_messages(payload)
         claimed = message_count or 1
         producer.messages_in += claimed
+        if send.is_chunk:
+            producer.chunks_in += 1
         producer.bytes_in += size
         interceptor = services.entry_interceptor
         if interceptor is not None:

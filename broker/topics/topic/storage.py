@@ -112,6 +112,14 @@ class TopicStorage(ProducerTopic):
         """As of the last look; None: there is none, or nobody has to know."""
         return None
 
+    async def publish_time_after(self, position: Position) -> int | None:
+        """The publish time, ms since 1970, of the first message after a position; None: there is
+        none, or its metadata cannot be parsed.
+
+        Raises: BrokerError PersistenceError: storage cannot give it now.
+        """
+        return None
+
     def ledger_statistics(self) -> ManagedLedgerStatistics | None:
         """A snapshot of its ledger; None: it has none."""
         return None

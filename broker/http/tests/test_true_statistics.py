@@ -1,0 +1,113 @@
+"""Members of statistics that follow what happens on the topic."""
+
+import trio
+
+from broker.http.tests.test_topic_layouts import publish
+from protocol import client as c
+from protocol import pulsar_api_pb2 as pb
+
+T = "persistent/public/default"
+FULL = "persistent://public/default"
+ASKED = "getEarliestTimeInBacklog=true"
+
+
+def earliest_of(stats):
+    times = {
+        name: row["earliestMsgPublishTimeInBacklog"] for name, row in stats["subscriptions"].items()
+    }
+    return stats["earliestMsgPublishTimeInBacklogs"], times
+
+
+async def test_the_earliest_publish_time_of_each_backlog_is_read_when_it_is_asked_for(broker, http):
+    await http("PUT", f"{T}/a")
+    for name in ("behind", "done"):
+        await http("PUT", f"{T}/a/subscription/{name}")
+    assert earliest_of((await http("GET", f"{T}/a/stats?{ASKED}"))[1]) == (
+        0,
+        {"behind": -1, "done": -1},
+    )
+    await publish(broker, f"{FULL}/a", 3)
+    assert await http("POST", f"{T}/a/subscription/done/skip_all") == (204, None)
+    times = {"behind": c.PUBLISH_TIME_MS_DEFAULT, "done": -1}
+    found = earliest_of((await http("GET", f"{T}/a/stats?{ASKED}"))[1])
+    assert found == (c.PUBLISH_TIME_MS_DEFAULT, times)
+    found = earliest_of((await http("GET", f"{T}/a/stats"))[1])
+    assert found == (0, {"behind": 0, "done": 0})
+
+
+async def test_the_earliest_publish_time_is_that_of_all_partitions(broker, http):
+    await http("PUT", f"{T}/p/partitions", 3)
+    await http("PUT", f"{T}/p/subscription/s")
+    await publish(broker, f"{FULL}/p-partition-1", 3)
+    _, whole = await http("GET", f"{T}/p/partitioned-stats?{ASKED}")
+    assert earliest_of(whole) == (c.PUBLISH_TIME_MS_DEFAULT, {"s": c.PUBLISH_TIME_MS_DEFAULT})
+
+
+async def converse(running, *steps):
+    """Send the frames of each step, and wait for so many commands of its kind. The connection stays
+    open for the caller."""
+    host, _, port = running.broker_service_url.rpartition("/")[2].rpartition(":")
+    codec = c.Client()
+    stream = await trio.open_tcp_stream(host, int(port))
+    with trio.fail_after(20):
+        for frames, kind, count in steps:
+            await stream.send_all(b"".join(frames))
+            while count > 0:
+                for command, _ in codec.receive(bytes(await stream.receive_some())):
+                    count -= command.type == kind
+    return stream
+
+
+async def test_chunks_that_were_published_are_counted(broker, http):
+    topic = f"{FULL}/c"
+    chunks = [
+        c.send(
+            1,
+            0,
+            c.message(
+                b"x", uuid="u", num_chunks_from_msg=2, total_chunk_msg_size=2, chunk_id=number
+            ),
+            is_chunk=True,
+        )
+        for number in range(2)
+    ]
+    opened = [c.connect(), c.producer(topic, 1, 1)]
+    async with await converse(
+        broker,
+        (opened, pb.BaseCommand.PRODUCER_SUCCESS, 1),
+        (chunks, pb.BaseCommand.SEND_RECEIPT, 2),
+    ):
+        for each in broker.service.topics[topic].access.producers.values():
+            each.update_rates(1.0)
+        stats = (await http("GET", f"{T}/c/stats"))[1]
+        assert stats["msgChunkPublished"] is True
+        assert [each["chunkedMessageRate"] for each in stats["publishers"]] == [2.0]
+    await publish(broker, f"{FULL}/plain", 1)
+    assert (await http("GET", f"{T}/plain/stats"))[1]["msgChunkPublished"] is False
+
+
+async def test_skipped_messages_are_not_delayed_any_more(broker, http):
+    topic = f"{FULL}/d"
+    due_ms = broker.service.clock.wall_ms() + 3_600_000
+    delayed = [
+        c.send(1, number, c.message(b"x", sequence_id=number, deliver_at_time=due_ms))
+        for number in range(3)
+    ]
+    opened = [c.connect(), c.subscribe(topic, "s", 1, 1, pb.CommandSubscribe.Shared)]
+    served = [c.flow(1, 100), c.producer(topic, 1, 2)]
+
+    async def counts():
+        row = (await http("GET", f"{T}/d/stats"))[1]["subscriptions"]["s"]
+        return row["msgDelayed"], row["msgBacklog"], row["msgBacklogNoDelayed"]
+
+    async with await converse(
+        broker,
+        (opened, pb.BaseCommand.SUCCESS, 1),
+        (served, pb.BaseCommand.PRODUCER_SUCCESS, 1),
+        (delayed, pb.BaseCommand.SEND_RECEIPT, 3),
+    ):
+        assert await counts() == (3, 3, 0)
+        assert await http("POST", f"{T}/d/subscription/s/skip/1") == (204, None)
+        assert await counts() == (2, 2, 0)
+        assert await http("POST", f"{T}/d/subscription/s/skip_all") == (204, None)
+        assert await counts() == (0, 0, 0)
