@@ -156,8 +156,9 @@ def _read_subscribe(data: bytes, at: i64, end: i64) -> Subscribe | None:
     if 0 <= at < end and data[at] == 0x68:  # initialPosition: Latest or Earliest
         flag, at = _flag(data, at, end)
         request.earliest = flag == 1
-    if 0 <= at < end and data[at] == 0x70:  # replicate_subscription_state has no effect here
+    if 0 <= at < end and data[at] == 0x70:  # replicate_subscription_state
         flag, at = _flag(data, at, end)
+        request.replicated = flag == 1
     if 0 <= at < end and data[at] == 0x78:
         flag, at = _flag(data, at, end)
         request.may_create = flag == 1

@@ -129,6 +129,7 @@ class Subscribe(Request):
         "priority_level",
         "properties",
         "read_compacted",
+        "replicated",
         "request_id",
         "rollback_seconds",
         "schema",
@@ -155,6 +156,8 @@ class Subscribe(Request):
         """(ledger id, entry id, batch index or -1), signed."""
         self.metadata = NO_PROPERTIES
         self.read_compacted = False
+        self.replicated = False
+        """replicate_subscription_state."""
         self.schema: pb.Schema | None = None
         self.earliest = False
         """initialPosition is Earliest."""
@@ -241,6 +244,7 @@ def _subscribe(body: pb.CommandSubscribe) -> Request:
         )
     request.metadata = _properties(body.metadata)
     request.read_compacted = body.read_compacted
+    request.replicated = body.replicate_subscription_state
     if body.HasField("schema"):
         request.schema = body.schema
     request.earliest = body.initialPosition == pb.CommandSubscribe.Earliest

@@ -50,12 +50,17 @@ REMEMBERED_TEXT_MAX: Final = 512
 """A longer text is not remembered, so that names cannot fill the memory."""
 
 
+def is_entity_name(name: str) -> bool:
+    """Whether a tenant, namespace or cluster may have the name."""
+    return _ENTITY.fullmatch(name) is not None
+
+
 def check_entity_name(name: str) -> str:
     """The name of a tenant, namespace or cluster, when it is a valid one.
 
     Raises: InvalidTopicName.
     """
-    if _ENTITY.fullmatch(name) is None:
+    if not is_entity_name(name):
         raise InvalidTopicName(f"Invalid named entity: {name}")
     return name
 

@@ -170,6 +170,7 @@ def build_config(
     violation = rules.check_together(config)
     if violation:
         raise ConfigError(violation)
+    sorter.judge_excused(config)
     return LoadedConfig(
         config, tuple(sorter.notices), sorter.without_effect_count, tuple(sorter.unknown)
     )
@@ -214,6 +215,7 @@ class _UnusedSettings:
         self._names = [*own_names, *self._known]
         self._strict = strict
         self.notices: list[Notice] = []
+        self._excused: list[Setting] = []
         self.unknown: list[str] = []
         self.without_effect_count = 0
 
@@ -228,13 +230,22 @@ class _UnusedSettings:
             return
         reason = self._rules.refused.get(setting.key)
         if reason is not None:
-            raise ConfigError(
-                f"{setting.source}: {setting.key}={setting.value} is not supported: {reason}"
-            )
+            if setting.key not in self._rules.excused:
+                raise _unsupported(setting, reason)
+            self._excused.append(setting)
+            return
         reason = self._rules.not_applicable.get(setting.key)
         self.notices.append(
             Notice(setting, f"has no effect: {reason}" if reason else "has no effect")
         )
+
+    def judge_excused(self, config: object) -> None:
+        """Raises: ConfigError: the whole configuration does not make a refused value harmless."""
+        for setting in self._excused:
+            excuse = self._rules.excused[setting.key](config)
+            if not excuse:
+                raise _unsupported(setting, self._rules.refused[setting.key])
+            self.notices.append(Notice(setting, excuse))
 
     def _add_unknown(self, setting: Setting) -> None:
         like = nearest(setting.key, self._names)
@@ -252,6 +263,12 @@ class _UnusedSettings:
             self.unknown.append(setting.key)
         else:
             self.notices.append(Notice(setting, f"unknown key, ignored (did you mean {like!r}?)"))
+
+
+def _unsupported(setting: Setting, reason: str) -> ConfigError:
+    return ConfigError(
+        f"{setting.source}: {setting.key}={setting.value} is not supported: {reason}"
+    )
 
 
 def _key_types(config_type: type[Keys]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ misspelling of it, and never ignored.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar, final
 
 if TYPE_CHECKING:
@@ -51,6 +51,9 @@ class KeyRules(Generic[Config]):
     refused: Mapping[str, str]
     """Keys that protect data, with the reason: a value that cannot be honoured prevents the start.
     A field of that name keeps its default: it is for tests, or for parts that set it themselves."""
+    excused: Mapping[str, Callable[[Config], str]] = field(default_factory=dict)
+    """Some of these: what is said of the value where the other keys make it harmless, so that it is
+    a notice; an empty text where they do not."""
     not_applicable: Mapping[str, str]
     """Keys without effect, with the reason."""
     protecting: Set[str]

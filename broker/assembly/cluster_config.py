@@ -17,6 +17,7 @@ from broker.assembly.ledger_client import replicating
 from broker.cluster.config import ClusterConfig
 from broker.configuration.config_keys import (
     ALIASES,
+    EXCUSED,
     NO_CHOICE,
     OF_OTHER_MEMORY,
     PROTECTING,
@@ -232,6 +233,7 @@ CLUSTER_KEYS: Final = KeyRules(
         "bookkeeperClientAuthenticationPlugin": "bookies know Vela's brokers by their "
         "certificates: set bookkeeperTLSClientAuthentication",
     },
+    excused=EXCUSED,
     not_applicable={
         **NO_CHOICE,
         **OF_OTHER_MEMORY,

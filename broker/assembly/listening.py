@@ -6,6 +6,7 @@ import socket
 from typing import TYPE_CHECKING, Final, final
 
 from broker.assembly.parts import StartError
+from broker.configuration.advertised_listeners import listeners_of
 from broker.configuration.tls_config import binary_tls, web_tls
 from broker.peers.broker_address import BrokerAddress
 from security.tls_suites import UnusableTls
@@ -45,13 +46,17 @@ class Ports:
 
     @property
     def address(self) -> BrokerAddress:
-        """Of what is bound."""
-        urls = self._urls
+        """Of what is bound; brokers and clients without a listener's name get the binary protocol
+        at the internal listener, if there are any."""
+        urls, named = self._urls, listeners_of(self._config)
+        is_named = bool(named.internal)
         return BrokerAddress(
-            urls.get("pulsar", ""),
+            named.plain.get(named.internal, "") if is_named else urls.get("pulsar", ""),
             urls.get("http", ""),
-            broker_service_url_tls=urls.get("pulsar+ssl", ""),
-            web_service_url_tls=urls.get("https", ""),
+            named.plain,
+            named.tls.get(named.internal, "") if is_named else urls.get("pulsar+ssl", ""),
+            urls.get("https", ""),
+            named.tls,
         )
 
     @property

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from broker.cluster.heartbeat import heartbeat_broker
-from broker.tenancy.namespaces.names import is_entity_name
+from protocol.topic_name import is_entity_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -20,7 +20,6 @@ from broker.ground.config import BrokerConfig
 from broker.tenancy.namespaces.json_nodes import change_json, create_json, read_json
 from broker.tenancy.namespaces.names import (
     CLUSTERS_PATH,
-    is_entity_name,
     partitioned_topics_path,
     policies_path,
     tenant_path,
@@ -29,6 +28,7 @@ from broker.tenancy.namespaces.tenants import GLOBAL_CLUSTER
 from broker.tenancy.policies.record import Policies
 from ledgers.placement import RACKS_PATH
 from metadata.store import MUST_NOT_EXIST, VersionConflict
+from protocol.topic_name import is_entity_name
 
 if TYPE_CHECKING:
     from metadata.store import MetadataStore

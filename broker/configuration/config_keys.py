@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bookie.config import ADDED_BY, violated_compaction_rule
+from broker.configuration.advertised_listeners import violated_listener_rule
 from broker.configuration.tls_config import violated_port_rule
 from broker.ground.config import DEFAULT_AUTHORIZATION, WILDCARD_ADDRESSES, BrokerConfig
 from broker.tenancy.policies.effective import violated_type_rule
@@ -16,7 +17,7 @@ from broker.tenancy.policies.persistence import violated_quorum_rule
 from settings.rules import Alias, KeyRules
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 ALIASES: Final[Mapping[str, Alias]] = {
     "brokerServicePurgeInactiveFrequencyInSeconds": Alias(
@@ -31,13 +32,14 @@ ALIASES: Final[Mapping[str, Alias]] = {
 """As resolved by `ServiceConfiguration` of Pulsar 4.0 and `ServerConfiguration` of BookKeeper
 4.17."""
 
+TLS_SWITCH: Final = "tlsEnabled"
 REFUSED: Final[Mapping[str, str]] = {
     "brokerClientTlsEnabledWithKeyStore": "Vela reads PEM files: name them in "
     "brokerClientTrustCertsFilePath",
     "bookieAuthProviderFactoryClass": "Vela's bookie knows clients by their certificates: set "
     "tlsClientAuthentication of `vela bookie`",
     "journalWriteData": "Vela never acknowledges an entry that is not in the journal",
-    "tlsEnabled": "set brokerServicePortTls and webServicePortTls",
+    TLS_SWITCH: "set brokerServicePortTls and webServicePortTls",
     "tlsEnabledWithKeyStore": "Vela reads PEM files: name them in tlsCertificateFilePath, "
     "tlsKeyFilePath and tlsTrustCertsFilePath",
     "tlsProviderFactoryClass": "the bookie of a standalone broker has no TLS; `vela bookie` has",
@@ -45,6 +47,18 @@ REFUSED: Final[Mapping[str, str]] = {
 }
 """Keys that protect data: a value that Vela cannot honour prevents the start."""
 
+
+def excuse_tls_switch(config: BrokerConfig) -> str:
+    """What is said of `tlsEnabled=true` where a port with TLS is set, which is what it asks for."""
+    ports = {
+        "brokerServicePortTls": config.brokerServicePortTls,
+        "webServicePortTls": config.webServicePortTls,
+    }
+    given = " and ".join(f"{key}={port}" for key, port in ports.items() if port is not None)
+    return f"has no effect: TLS is at {given}" if given else ""
+
+
+EXCUSED: Final[Mapping[str, Callable[[BrokerConfig], str]]] = {TLS_SWITCH: excuse_tls_switch}
 _OWN_METADATA: Final = "Vela keeps its metadata in its own data directory"
 _OPENSSL: Final = "TLS is that of OpenSSL"
 NO_CHOICE: Final[Mapping[str, str]] = {
@@ -77,6 +91,7 @@ PROTECTING: Final = frozenset(
     {
         "acknowledgmentAtBatchIndexLevelEnabled",
         "advertisedAddress",
+        "advertisedListeners",
         "anonymousUserRole",
         "authenticateMetricsEndpoint",
         "authenticateOriginalAuthData",
@@ -171,6 +186,7 @@ def check_together(config: BrokerConfig) -> str:
         violated_quorum_rule(config)
         or violated_compaction_rule(config)
         or violated_port_rule(config)
+        or violated_listener_rule(config)
         or _violated_authorization_rule(config)
         or violated_type_rule(config)
     )
@@ -197,6 +213,7 @@ BROKER_KEYS: Final = KeyRules(
     config_type=BrokerConfig,
     aliases=ALIASES,
     refused=REFUSED,
+    excused=EXCUSED,
     not_applicable=NOT_APPLICABLE,
     protecting=PROTECTING,
     check_together=check_together,

@@ -66,6 +66,8 @@ class BrokerConfig(AuthenticationConfig):
     clusterName: str = "standalone"
     bindAddress: str = "127.0.0.1"
     advertisedAddress: str = ""
+    advertisedListeners: str = ""
+    internalListenerName: str = ""
     brokerServicePort: PortOrOff = 6650
     brokerServicePortTls: PortOrOff = None
     webServicePort: PortOrOff = 8080
@@ -182,6 +184,7 @@ class BrokerConfig(AuthenticationConfig):
 
     # --- subscriptions and dispatch -----------------------------------------------------
     allowAutoSubscriptionCreation: bool = True
+    strictlyVerifySubscriptionName: bool = False
     maxSubscriptionsPerTopic: NoneAtZero = 0
     maxConsumersPerTopic: NoneAtZero = 0
     maxConsumersPerSubscription: NoneAtZero = 0

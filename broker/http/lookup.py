@@ -23,7 +23,7 @@ async def lookup(request: AdminRequest) -> dict[str, str]:
     if namespace is None:
         raise not_found("Namespace not found")
     listener = request.query.get("listenerName", "")
-    if listener and listener not in context.service.ownership.this_broker.advertised_listeners:
+    if not context.service.ownership.this_broker.has_listener(listener):
         raise Refusal(500, f"the broker do not have {listener} listener")
     base = topic.partitioned_base
     known = await context.namespaces.topic_exists(topic)

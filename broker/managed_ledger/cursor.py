@@ -12,7 +12,7 @@ entries that do not exist are no-ops.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import structlog
 
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from protocol.position import Position
 
 _log = structlog.get_logger()
+
+REPLICATED: Final = "pulsar.replicated.subscription"
+"""The property of the position by which Pulsar's brokers know it, too; 1."""
 
 
 class CursorOwner(StoreOwner, Protocol):
@@ -122,6 +125,17 @@ class Cursor:
     def properties(self) -> Mapping[str, str]:
         """The properties kept with the cursor (the subscription's properties)."""
         return self._properties
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether other clusters are to know its position."""
+        return self.position_properties.get(REPLICATED) == 1
+
+    def set_replicated(self) -> None:
+        """Other clusters are to know its position, from the next flush on also after a restart."""
+        if not self.is_replicated:
+            self.position_properties = {**self.position_properties, REPLICATED: 1}
+            self.touch()
 
     @property
     def cursor_ledger(self) -> tuple[int, int]:

@@ -34,13 +34,21 @@ class BrokerAddress:
         one."""
         return (self.web_service_url or self.web_service_url_tls).partition("://")[2]
 
+    def has_listener(self, name: str) -> bool:
+        """Whether clients may ask for this listener; the empty name is that of none."""
+        return (
+            not name or name in self.advertised_listeners or name in self.advertised_listeners_tls
+        )
+
     def url(self, listener: str) -> str:
         """The broker service URL for clients that asked for this listener."""
-        return self.advertised_listeners.get(listener, self.broker_service_url)
+        fallback = "" if listener in self.advertised_listeners_tls else self.broker_service_url
+        return self.advertised_listeners.get(listener, fallback)
 
     def url_tls(self, listener: str) -> str:
         """The same with TLS."""
-        return self.advertised_listeners_tls.get(listener, self.broker_service_url_tls)
+        fallback = "" if listener in self.advertised_listeners else self.broker_service_url_tls
+        return self.advertised_listeners_tls.get(listener, fallback)
 
     def web_url(self, scheme: str) -> str:
         """The web service URL for a client that came by `http` or `https`; empty: there is none."""

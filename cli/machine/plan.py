@@ -137,6 +137,11 @@ def read_machine(
             "bookkeeperTLSClientAuthentication=true: the bookies of `vela standalone` have no TLS; "
             "`vela bookie` has"
         )
+    if brokers > 1 and config.advertisedListeners:
+        raise ConfigError(
+            f"advertisedListeners names addresses of one broker: leave it out with --brokers"
+            f" {brokers}; each broker has ports of its own"
+        )
     for key in ("journalDirectories", "ledgerDirectories"):
         if bookies > 1 and getattr(config, key):
             raise ConfigError(

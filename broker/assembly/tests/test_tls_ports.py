@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from broker.assembly.app import running_broker
+from broker.assembly.cluster_config import CLUSTER_KEYS
 from broker.assembly.parts import StartError
 from broker.configuration.config_keys import BROKER_KEYS
 from broker.ground.config import DEFAULT_CONFIG
@@ -174,3 +175,24 @@ def test_a_blank_port_is_off_and_an_absent_one_has_its_default():
 def test_keys_that_do_not_fit_together_are_refused(values, told):
     with pytest.raises(ConfigError, match=told):
         read(**values)
+
+
+@pytest.mark.parametrize(
+    ("ports", "told"),
+    [
+        ({"brokerServicePortTls": "6651"}, "TLS is at brokerServicePortTls=6651"),
+        (
+            {"brokerServicePortTls": "6651", "webServicePortTls": "8443"},
+            "TLS is at brokerServicePortTls=6651 and webServicePortTls=8443",
+        ),
+    ],
+)
+def test_the_old_switch_of_tls_is_a_notice_beside_the_ports_that_it_asks_for(ports, told):
+    given = {"tlsEnabled": "true", **ports, **FILES}
+    settings = [Setting(key, value, "test") for key, value in given.items()]
+    of_cluster = {"metadataStoreUrl": "zk:a:1", "clusterName": "a"}
+    for rules, own in ((BROKER_KEYS, {}), (CLUSTER_KEYS, of_cluster)):
+        notices = build_config(rules, settings, own).notices
+        assert [(each.setting.key, each.text) for each in notices] == [
+            ("tlsEnabled", f"has no effect: {told}")
+        ]

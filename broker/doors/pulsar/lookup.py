@@ -68,7 +68,7 @@ def handle_lookup(
     topic = parse_topic(request.topic)
     listener = request.listener
     ownership = broker.ownership
-    if listener and listener not in ownership.this_broker.advertised_listeners:
+    if not ownership.this_broker.has_listener(listener):
         raise ServiceNotReady(f"the broker do not have {listener} listener")
     if not (broker.namespaces.is_loaded(topic.namespace_name) and ownership.serves(topic)):
         return _lookup_after_loading(broker, session, topic, request)

@@ -310,6 +310,7 @@ def _request(subscribe: Subscribe) -> SubscriptionRequest:
         subscribe.properties,
         subscribe.metadata,
         subscribe.read_compacted,
+        subscribe.replicated,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from contextlib import suppress
 
 import pytest
@@ -9,9 +10,12 @@ import trio
 
 from broker.http.tests.test_topic_layouts import publish
 from broker.tenancy.namespaces.names import managed_ledger_path
+from broker.topics.subscription.consumer import Consumer
 from broker.topics.subscription.request import SubscriptionRequest
+from broker.topics.subscription.sub_types import SHARED
+from broker.topics.subscription.tests.fakes import FakeSession
 from metadata.store import MUST_NOT_EXIST
-from protocol.errors import BrokerError
+from protocol.errors import BrokerError, ProducerBusy
 from protocol.topic_name import TopicName
 from runtime.testing.conditions import eventually
 
@@ -381,3 +385,46 @@ async def test_a_forced_deletion_leaves_no_partition_that_a_client_made_again(
     assert await http("GET", T) == (200, [])
     assert await http("GET", f"{T}/partitioned") == (200, [])
     nursery.cancel_scope.cancel()
+
+
+async def test_a_subscription_that_is_to_be_replicated_stays_so(broker, http):
+    assert await http("PUT", f"{T}/a") == (204, None)
+    topic = await broker.service.get_or_load_topic(TopicName.parse("a"), create=False)
+
+    async def is_replicated():
+        _, stats = await http("GET", f"{T}/a/stats")
+        found = stats["subscriptions"]["s"]
+        assert found["replicated"] == found["isReplicated"]
+        return found["isReplicated"]
+
+    async def subscribe(consumer_id, replicated):
+        request = SubscriptionRequest("s", replicated=replicated)
+        subscription = await topic.open_subscription(request)
+        consumer = Consumer(consumer_id, "c", FakeSession(), SHARED)
+        topic.attach_consumer(subscription, consumer, request)
+        subscription.remove_consumer(consumer)
+
+    await subscribe(1, replicated=False)
+    assert not await is_replicated()
+    await subscribe(2, replicated=True)
+    await subscribe(3, replicated=False)
+    assert await is_replicated()
+    assert await http("PUT", f"{T}/a/unload") == (204, None)
+    assert (await http("GET", f"{T}/a/subscriptions")) == (200, ["s"])
+    assert await is_replicated()
+
+
+async def test_names_of_subscriptions_are_verified_strictly_where_that_is_wanted(broker, http):
+    assert await http("PUT", f"{T}/a") == (204, None)
+    broker.service.services.config = dataclasses.replace(
+        broker.service.config, strictlyVerifySubscriptionName=True
+    )
+    broker.admin.config = broker.service.config
+    topic = await broker.service.get_or_load_topic(TopicName.parse("a"), create=False)
+    for name, path in (("s/t", "s%2Ft"), ("ä", "%C3%A4")):
+        with pytest.raises(ProducerBusy, match="strictlyVerifySubscriptionName"):
+            topic.check_subscription_name(name)
+        status, reason = await http("PUT", f"{T}/a/subscription/{path}")
+        assert (status, "strictlyVerifySubscriptionName" in reason) == (400, True)
+    topic.check_subscription_name("a-Z=0:._9")
+    assert await http("PUT", f"{T}/a/subscription/a-Z=0:._9") == (204, None)

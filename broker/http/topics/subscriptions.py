@@ -12,7 +12,8 @@ from broker.ground.refusal import Refusal, conflict, not_found, precondition_fai
 from broker.http.router import Route
 from broker.http.topics.topics import TOPIC, every_part, existing_persistent
 from broker.topics.subscription.request import SubscriptionRequest
-from protocol.errors import NotAllowed, SubscriptionNotFound, TopicNotFound
+from broker.topics.topic.admission import check_strictly
+from protocol.errors import NotAllowed, ProducerBusy, SubscriptionNotFound, TopicNotFound
 from protocol.message_id import from_json
 from protocol.position import EARLIEST, LATEST, Position
 from protocol.topic_name import NON_PERSISTENT
@@ -42,6 +43,11 @@ async def create(request: AdminRequest) -> None:
         raise Refusal(
             400, "Create subscription on non-persistent topic can only be done through client"
         )
+    if context.config.strictlyVerifySubscriptionName:
+        try:
+            check_strictly(name)
+        except ProducerBusy as error:
+            raise Refusal(400, error.message) from None
     body = await request.json_object() or {}
     properties = _properties(body.pop("properties", None) or {})
     start = body.pop("messageId", body) or {}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from broker.tenancy.namespaces.json_nodes import damaged, read_json
-from broker.tenancy.namespaces.names import POLICIES_PATH, is_entity_name, tenant_path
+from broker.tenancy.namespaces.names import POLICIES_PATH, tenant_path
+from protocol.topic_name import is_entity_name
 
 if TYPE_CHECKING:
     from metadata.store import MetadataStore

@@ -23,7 +23,6 @@ from broker.tenancy.namespaces.names import (
     PRIMARY_GROUPS,
     SECONDARY_GROUPS,
     TOPIC_POLICIES_PATH,
-    is_entity_name,
     local_policies_path,
     namespace_below,
     policies_path,
@@ -35,7 +34,7 @@ from broker.tenancy.policies.given import without_effect
 from broker.tenancy.policies.record import DELETED_FIELD, Policies
 from broker.tenancy.policies.scopes import BrokerPolicies, NamespacePolicies
 from ledgers.placement import parse_groups
-from protocol.topic_name import PERSISTENT, POLICY_LOG, TopicName
+from protocol.topic_name import PERSISTENT, POLICY_LOG, TopicName, is_entity_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

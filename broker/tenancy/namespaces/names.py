@@ -5,7 +5,6 @@ The paths are Pulsar's, so that both can read the same store.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -25,13 +24,6 @@ RESOURCE_GROUPS_PATH: Final = "/admin/resourcegroups"
 DYNAMIC_CONFIGURATION_PATH: Final = "/admin/configuration"
 MANAGED_LEDGERS_PATH: Final = "/managed-ledgers"
 SCHEMAS_PATH: Final = "/schemas"
-
-_ENTITY_NAME: Final = re.compile(r"[-=:.\w]+", re.ASCII)
-
-
-def is_entity_name(name: str) -> bool:
-    """Whether the name is allowed for a tenant, cluster or namespace."""
-    return _ENTITY_NAME.fullmatch(name) is not None
 
 
 def tenant_path(tenant: str) -> str:

@@ -15,19 +15,14 @@ from typing import TYPE_CHECKING, Any, final
 from broker.ground.refusal import Refusal, conflict, not_found, precondition_failed
 from broker.tenancy.namespaces.json_nodes import change_json, create_json
 from broker.tenancy.namespaces.loaded_namespaces import LoadedNamespaces
-from broker.tenancy.namespaces.names import (
-    is_entity_name,
-    local_policies_path,
-    policies_path,
-    tenant_path,
-)
+from broker.tenancy.namespaces.names import local_policies_path, policies_path, tenant_path
 from broker.tenancy.namespaces.resource_groups import ResourceGroups
 from broker.tenancy.namespaces.tenants import Clusters, Tenants
 from broker.tenancy.namespaces.topic_policies import NoPolicyLog
 from broker.tenancy.policies.record import Policies
 from metadata.store import NodeNotFound
 from protocol.errors import NotAllowed, ServiceNotReady, TopicNotFound
-from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
+from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, is_entity_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -6,13 +6,9 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from broker.ground.refusal import Refusal, conflict, not_found, precondition_failed
 from broker.tenancy.namespaces.json_nodes import change_json, create_json, read_json
-from broker.tenancy.namespaces.names import (
-    CLUSTERS_PATH,
-    POLICIES_PATH,
-    is_entity_name,
-    tenant_path,
-)
+from broker.tenancy.namespaces.names import CLUSTERS_PATH, POLICIES_PATH, tenant_path
 from metadata.store import NodeNotFound
+from protocol.topic_name import is_entity_name
 
 if TYPE_CHECKING:
     from broker.ground.config import BrokerConfig

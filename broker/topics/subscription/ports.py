@@ -41,6 +41,13 @@ class CursorPort(Protocol):
     def properties(self) -> Mapping[str, str]:
         """The properties kept with the cursor."""
 
+    @property
+    def is_replicated(self) -> bool:
+        """Whether other clusters are to know its position."""
+
+    def set_replicated(self) -> None:
+        """Other clusters are to know its position from now on."""
+
     def ack_individual(self, position: Position) -> None:
         """Acknowledge one entry; old and unknown ones are ignored."""
 

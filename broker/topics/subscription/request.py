@@ -34,6 +34,7 @@ class SubscriptionRequest:
         "name",
         "properties",
         "read_compacted",
+        "replicated",
         "start_after",
         "start_message_id",
         "start_rollback_seconds",
@@ -50,6 +51,7 @@ class SubscriptionRequest:
         properties: Mapping[str, str] = NO_PROPERTIES,
         metadata: Mapping[str, str] = NO_PROPERTIES,
         read_compacted: bool = False,
+        replicated: bool = False,
     ) -> None:
         self.name = name
         self.durable = durable
@@ -65,6 +67,9 @@ class SubscriptionRequest:
         self.metadata = metadata
         """The first consumer's metadata, which may select the kind."""
         self.read_compacted = read_compacted
+        self.replicated = replicated
+        """Other clusters are to know its position. Vela keeps the wish with the cursor, for a
+        cluster that replicates."""
 
     def located(self, start_after: Position) -> SubscriptionRequest:
         """The same with its start as a position, instead of a time before now."""
@@ -78,4 +83,5 @@ class SubscriptionRequest:
             self.properties,
             self.metadata,
             self.read_compacted,
+            self.replicated,
         )

@@ -201,5 +201,6 @@ def subscription_statistics(
         expired_last_ms=subscription.expirations.last_ms,
         expire_rate=subscription.expirations.rate,
         properties=cursor.properties,
+        replicated=cursor.is_replicated,
         throttled=dict(subscription.gate.throttled),
     )

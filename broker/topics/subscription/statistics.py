@@ -179,6 +179,8 @@ class SubscriptionStatistics:
     consumed_last_ms: int = 0
     acked_last_ms: int = 0
     mark_delete_last_ms: int = 0
+    replicated: bool = False
+    """Other clusters are to know its position."""
     expired_messages: int = 0
     expired_last_ms: int = 0
     expire_rate: float = 0.0
@@ -223,7 +225,7 @@ class SubscriptionStatistics:
             "consumers": [row.as_json() for row in self.consumers] if consumers else [],
             "consumersCount": sums.consumers,
             "isDurable": self.durable,
-            "isReplicated": False,
+            "isReplicated": self.replicated,
             "allowOutOfOrderDelivery": self.out_of_order_allowed,
             "consumersAfterMarkDeletePosition": {},
             "drainingHashesCount": sums.draining_hashes,
@@ -240,7 +242,7 @@ class SubscriptionStatistics:
             "filterRescheduledMsgCount": 0,
             **throttled_json(self.throttled),
             "durable": self.durable,
-            "replicated": False,
+            "replicated": self.replicated,
             "whyNotDispatching": self.why_not_dispatching,
         }
         if self.key_shared_mode is not None:

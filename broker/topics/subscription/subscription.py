@@ -43,8 +43,9 @@ class PersistentSubscription(DeliveringSubscription):
 
     def add_consumer(self, consumer: Consumer, request: SubscriptionRequest) -> StockConsumerHandle:
         """Attach, or refuse with the reason."""
-        del request  # the consumer or the cursor has all relevant fields
         self.attach(consumer)
+        if request.replicated and self.durable:
+            self.cursor.set_replicated()
         return StockConsumerHandle(consumer, self)
 
     def _abandon(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from protocol.errors import ConsumerBusy, NotAllowed, ProducerBusy
+from protocol.topic_name import is_entity_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -70,3 +71,15 @@ def check_subscriptions(policies: EffectivePolicies, count: int, topic_name: str
 def type_not_enabled(name: str, topic_name: str) -> NotAllowed:
     """The refusal of consumers of this type."""
     return NotAllowed(f"Topic[{{{topic_name}}}] doesn't support {name} sub type!")
+
+
+def check_strictly(name: str) -> None:
+    """Whether a subscription may have this name under `strictlyVerifySubscriptionName`.
+
+    Raises: BrokerError ProducerBusy, the code that Pulsar uses.
+    """
+    if not is_entity_name(name):
+        raise ProducerBusy(
+            f"The name of subscription {name!r} must consist of letters, digits and _ - = : . only"
+            " (strictlyVerifySubscriptionName)"
+        )

@@ -14,7 +14,11 @@ import structlog
 from broker.ground.operations import Outcome
 from broker.topics.subscription.factory import TopicContext
 from broker.topics.subscription.limits import SubscriptionLimits
-from broker.topics.topic.admission import check_consumers, check_subscriptions
+from broker.topics.topic.admission import (
+    check_consumers,
+    check_strictly,
+    check_subscriptions,
+)
 from broker.topics.topic.errors import TopicBusy
 from broker.topics.topic.failures import told
 from broker.topics.topic.topic_producers import TopicProducers
@@ -70,6 +74,8 @@ class TopicSubscriptions(TopicProducers):
             raise ProducerBusy("Empty subscription name")
         if name in self.internal_cursors or name.startswith(REPLICATOR_PREFIX):
             raise ProducerBusy("Subscription with reserved subscription name attempted")
+        if self.services.config.strictlyVerifySubscriptionName:
+            check_strictly(name)
 
     def context(self, *, compacted: bool = False) -> TopicContext:
         """The parts of this topic that its subscriptions use. `compacted`: one that reads only what

@@ -136,6 +136,7 @@ def test_with_zookeeper_bookies_are_known_by_their_addresses():
         (1, {"managedLedgerDefaultEnsembleSize": "x"}, "managedLedgerDefaultEnsembleSize"),
         (1, {"metadataStoreUrl": "oxia://a:1/x"}, "oxia"),
         (1, {"tlsEnabled": "true"}, "brokerServicePortTls"),
+        (1, {"advertisedListeners": "a:pulsar://b:1"}, "leave it out with --brokers 2"),
         (
             2,
             {

@@ -16,6 +16,7 @@ from compat_tests.clients.python.scenario import (
     send_all,
     texts,
 )
+from compat_tests.clients.python.wire import Wire
 
 
 @scenario("exclusive")
@@ -190,3 +191,26 @@ def unsubscribe(stage: Stage) -> None:
     stage.see_error("unsubscribe with another one there", second.unsubscribe)
     other.close()
     stage.see_error("unsubscribe alone", second.unsubscribe)
+
+
+@scenario("replicated-subscription-state")
+def replicated_subscription_state(stage: Stage) -> None:
+    """Once wanted, it stays so: without the next consumer's wish, and after the topic is loaded
+    again."""
+    topic, wire = stage.topic(), Wire(stage.server.service_url)
+    path = "/admin/v2/" + topic.replace("://", "/")
+
+    def look(when: str) -> None:
+        stage.see(when, wire.try_consumer(topic, "s", replicate_subscription_state=False))
+        status, stats = stage.server.http("GET", f"{path}/stats")
+        found = stats["subscriptions"]["s"]
+        stage.see(when, [status, found["isReplicated"], found["replicated"]])
+
+    try:
+        look("new")
+        stage.see("wanted", wire.try_consumer(topic, "s", replicate_subscription_state=True))
+        look("then")
+        stage.see("unload", stage.server.http("PUT", f"{path}/unload")[0])
+        look("loaded again")
+    finally:
+        wire.close()

@@ -170,6 +170,7 @@ class FakeCursor:
         self.mark_delete = initial
         self.properties = properties
         self.durable = durable
+        self.is_replicated = False
         self.acked = set()
         self.partial = {}
         self.gate = None
@@ -192,6 +193,9 @@ class FakeCursor:
 
     def _known(self, position):
         return any(entry.position == position for entry in self.ledger.entries)
+
+    def set_replicated(self):
+        self.is_replicated = True
 
     def ack_individual(self, position):
         if position > self.mark_delete and self._known(position):
