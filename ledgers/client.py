@@ -139,7 +139,7 @@ class LedgerClient:
         if self.first_own_id is None or ledger_id < self.first_own_id:
             self.first_own_id = ledger_id  # another task may have taken a later number first
         metadata = LedgerMetadata(
-            ensemble_size=copies.ensemble_size,
+            ensemble_size=len(ensemble),
             write_quorum_size=copies.write_quorum_size,
             ack_quorum_size=copies.ack_quorum_size,
             ensembles={0: ensemble},

@@ -31,7 +31,8 @@ class Cluster(Protocol):
     def choose(
         self, ensemble_size: int, write_quorum_size: int, groups: BookieGroups | None = None
     ) -> tuple[str, ...]:
-        """Bookies for a new ledger, of its groups if it has any. Raises: NotEnoughBookies."""
+        """Bookies for a new ledger, of its groups if it has any: so many, or fewer if the rules
+        allow that. Raises: NotEnoughBookies."""
 
     def replace(
         self,

@@ -91,6 +91,9 @@ class PlacementRules:
     """Racks of a write set (bookkeeperClientMinNumRacksPerWriteQuorum)."""
     are_racks_enforced: bool = False
     """(bookkeeperClientEnforceMinNumRacksPerWriteQuorum)"""
+    is_opportunistic: bool = False
+    """A new ledger may have fewer bookies than it asks for, down to the write quorum, if there are
+    no more, or if the others are to be avoided (bookkeeper_opportunisticStriping)."""
     isolation_groups: frozenset[str] = frozenset()
     """(bookkeeperClientIsolationGroups); empty: all bookies."""
     secondary_isolation_groups: frozenset[str] = frozenset()
@@ -169,8 +172,23 @@ def choose_ensemble(
 
     Raises: NotEnoughBookies.
     """
-    slots: list[str | None] = [None] * ensemble_size
-    return _Choice(slots, write_quorum_size, available, racks, rules, exclude, avoid).run()
+    smallest = write_quorum_size if rules.is_opportunistic else ensemble_size
+    chosen: tuple[str, ...] = ()
+    failure: NotEnoughBookies | None = None
+    for size in range(ensemble_size, smallest - 1, -1):
+        slots: list[str | None] = [None] * size
+        choice = _Choice(slots, write_quorum_size, available, racks, rules, exclude, avoid)
+        try:
+            found = choice.run()
+        except NotEnoughBookies as error:
+            failure = failure or error
+            continue
+        if avoid.isdisjoint(found):
+            return found
+        chosen = chosen or found
+    if not chosen:
+        raise failure or NotEnoughBookies("no bookie is wanted")
+    return chosen
 
 
 def choose_replacements(

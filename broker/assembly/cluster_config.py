@@ -86,6 +86,7 @@ class ClusterBrokerConfig(BrokerConfig, ClusterConfig, BookieClientTlsConfig):
     bookkeeperClientHealthCheckQuarantineTimeInSeconds: _Seconds = 1_800
     bookkeeperClientQuarantineRatio: Ratio = 1.0
     bookkeeper_delayEnsembleChange: bool = False
+    bookkeeper_opportunisticStriping: bool = False
     bookkeeperExplicitLacIntervalInMills: Count = 0
 
     def broker_client(self) -> TlsClientRules:
@@ -133,6 +134,7 @@ class ClusterBrokerConfig(BrokerConfig, ClusterConfig, BookieClientTlsConfig):
             is_region_aware=self.bookkeeperClientRegionawarePolicyEnabled,
             racks_min=self.bookkeeperClientMinNumRacksPerWriteQuorum,
             are_racks_enforced=self.bookkeeperClientEnforceMinNumRacksPerWriteQuorum,
+            is_opportunistic=self.bookkeeper_opportunisticStriping,
             isolation_groups=frozenset(self.bookkeeperClientIsolationGroups),
             secondary_isolation_groups=frozenset(self.bookkeeperClientSecondaryIsolationGroups),
         )

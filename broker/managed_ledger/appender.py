@@ -284,6 +284,9 @@ class Appender(OpenAppends):
         self._writer = None
         if self._confirmed < 0:
             self._rolls.failed()
+        else:
+            lived_s = self._context.clock.now() - self._opened_at
+            self._rolls.ended(self._confirmed + 1, lived_s)
         if self.state is AppendState.OPEN:
             self._start_roll()
         else:
@@ -350,8 +353,7 @@ class Appender(OpenAppends):
         await drained.wait()
         error: Exception = LedgerError(no_entries(self._last_status))
         while self._rolls.is_left:
-            if self._rolls.pause_s:
-                await trio.sleep(self._rolls.pause_s)
+            await self._pause()
             try:
                 async with self._list.lock:
                     if self.state is AppendState.ROLLING:
@@ -367,6 +369,14 @@ class Appender(OpenAppends):
                 error = problem
         if self.state is AppendState.ROLLING:  # It may have ended meanwhile.
             self._give_up(error)
+
+    async def _pause(self) -> None:
+        """Before an attempt: for the topic, then until the broker's turn for it."""
+        rolls, context = self._rolls, self._context
+        if rolls.pause_s:
+            await trio.sleep(rolls.pause_s)
+        if rolls.is_repeated:
+            await trio.sleep(context.roll_pace.wait_s(context.clock.now()))
 
     async def _replace_ledger(self) -> None:
         context = self._context

@@ -83,6 +83,14 @@ class ManagedLedgerConfig:
     """A topic that cannot be written tries a new ledger at most this seldom. The delay starts at
     `roll_retry_delay_s` and doubles after each failure."""
 
+    young_ledger_s: float = 0.2
+    young_ledger_entries: int = 2
+    """A ledger that fails earlier, or after so few entries, is young. The second one in a row is
+    replaced after a pause. In an ensemble of three with one bookie gone at most two entries in a
+    row find bookies."""
+    rolls_per_second_max: float = 100.0
+    """New ledgers of all topics together in the place of ledgers that failed again and again."""
+
     @classmethod
     def from_broker_config(cls, config: BrokerConfig) -> ManagedLedgerConfig:
         """The settings from the configuration file."""

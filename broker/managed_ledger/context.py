@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from broker.ground.entry import Entry
     from broker.managed_ledger.config import ManagedLedgerConfig
     from broker.managed_ledger.entry_cache import EntryCache
+    from broker.managed_ledger.roll_attempts import RollPace
     from broker.managed_ledger.tenure import Tenure
     from ledgers.client import LedgerClient
     from metadata.store import MetadataStore
@@ -66,5 +67,6 @@ class LedgerContext:
     clock: Clock
     cache: EntryCache
     spawn: Callable[..., None]
+    roll_pace: RollPace
     tenure: Tenure
     """Of the session under which the ledgers with this context were opened."""

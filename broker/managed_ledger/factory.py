@@ -30,6 +30,7 @@ from broker.managed_ledger.ledger_table import LedgerRow, LedgerTable
 from broker.managed_ledger.open_appends import AppendState
 from broker.managed_ledger.owner_of_ledger import managed_ledger_of
 from broker.managed_ledger.paths import MANAGED_LEDGERS_ROOT, decode_name, ledger_info_path
+from broker.managed_ledger.roll_attempts import RollPace
 from broker.managed_ledger.tenure import Tenure
 from ledgers.errors import LedgerError, LedgerNotFound, LedgerUnavailable
 from metadata.store import MUST_NOT_EXIST, NodeNotFound, SessionState
@@ -76,7 +77,14 @@ class ManagedLedgerFactory:
         )
         self.ledgers: dict[str, ManagedLedger] = {}
         self._context = LedgerContext(
-            store, client, config, clock, self.cache, self._spawn, Tenure(store)
+            store,
+            client,
+            config,
+            clock,
+            self.cache,
+            self._spawn,
+            RollPace(config.rolls_per_second_max),
+            Tenure(store),
         )
 
     @property

@@ -4,6 +4,11 @@ Attempts fail until an entry is confirmed. After `roll_attempts_max` of them the
 appends fail at once, and after a delay the next append starts a single attempt. The delay doubles
 with each failed attempt up to `broken_delay_max_s`; the first confirmed entry ends it. A full disk
 therefore does not cost a ledger or a log line per publish.
+
+A ledger may also fail soon after it confirmed something: with one of three bookies gone, and two
+copies of each entry, an entry in three has both. The first such ledger is replaced at once, and
+later ones after pauses that double up to `broken_delay_max_s`. A ledger that lived longer than the
+pause before it, and confirmed more than a few entries, ends that.
 """
 
 from __future__ import annotations
@@ -19,7 +24,9 @@ if TYPE_CHECKING:
 
 _CHECK_CONNECTIONS: Final = "see whether the bookies run, and whether this broker reaches them"
 _ADVICE: Final[Mapping[Status, str]] = {
-    Status.NOT_ENOUGH_BOOKIES: "start more bookies, or see why some take no entries",
+    Status.NOT_ENOUGH_BOOKIES: "start more bookies, or see why some take no entries;"
+    " bookkeeper_opportunisticStriping=true lets new ledgers do with the bookies that there are, if"
+    " they are enough for the write quorum",
     Status.READ_ONLY: "make room on the disks of the bookies, or start more of them",
     Status.TIMED_OUT: _CHECK_CONNECTIONS,
     Status.TOO_MANY_REQUESTS: "the bookies have more to do than they can: start more of them",
@@ -34,15 +41,48 @@ def no_entries(status: Status) -> str:
     return f"new ledgers take no entries ({status.name}): {advice}"
 
 
+_DOUBLINGS_MAX: Final = 32
+
+
+@final
+class RollPace:
+    """Spreads the attempts of all topics of a broker whose ledgers fail again and again, so that a
+    thousand of them do not ask the metadata store for a thousand ledgers at once. Pure."""
+
+    __slots__ = ("_free_at", "_interval_s")
+
+    def __init__(self, per_second: float) -> None:
+        self._interval_s = 1 / per_second
+        self._free_at = 0.0
+
+    def wait_s(self, now: float) -> float:
+        """Seconds that the caller has to wait for its turn, which it takes with this call."""
+        at = max(now, self._free_at)
+        self._free_at = at + self._interval_s
+        return at - now
+
+
 @final
 class RollAttempts:
     """See the module docstring. `has_failed`: an attempt failed since the last confirmed entry."""
 
-    __slots__ = ("_config", "_delay_s", "_failed", "_until", "has_failed")
+    __slots__ = (
+        "_config",
+        "_delay_s",
+        "_died_young",
+        "_failed",
+        "_short_lived",
+        "_until",
+        "has_failed",
+    )
 
     def __init__(self, config: ManagedLedgerConfig) -> None:
         self._config = config
         self._failed = 0
+        self._died_young = 0
+        """Ledgers in a row that confirmed entries and failed soon afterwards."""
+        self._short_lived = 0
+        """The same with a longer life, up to `broken_delay_max_s`."""
         self._delay_s = 0.0
         self._until = 0.0
         self.has_failed = False
@@ -60,7 +100,16 @@ class RollAttempts:
     @property
     def pause_s(self) -> float:
         """Seconds to wait before the next attempt."""
-        return self._config.roll_retry_delay_s if self._failed > 1 and not self.is_broken else 0.0
+        config = self._config
+        if self._died_young > 1:
+            return self._young_pause_s()
+        return config.roll_retry_delay_s if self._failed > 1 and not self.is_broken else 0.0
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether the ledger before the one that is being replaced has failed as well, and not long
+        ago."""
+        return self._failed > 1 or self._short_lived > 1 or self.is_broken
 
     def is_due(self, now: float) -> bool:
         """Whether the delay of a broken topic is over."""
@@ -70,6 +119,22 @@ class RollAttempts:
         """A ledger could not be made, or took no entry at all."""
         self._failed += 1
         self.has_failed = True
+
+    def ended(self, entries: int, lived_s: float) -> None:
+        """A ledger that confirmed so many entries takes no more of them."""
+        config = self._config
+        self._short_lived = self._short_lived + 1 if lived_s < config.broken_delay_max_s else 0
+        is_young = lived_s < max(config.young_ledger_s, self._young_pause_s()) or (
+            entries <= config.young_ledger_entries and lived_s < config.broken_delay_max_s
+        )
+        self._died_young = self._died_young + 1 if is_young else 0
+
+    def _young_pause_s(self) -> float:
+        if self._died_young < 2:
+            return 0.0
+        config = self._config
+        doubled_s = config.roll_retry_delay_s * 2.0 ** min(self._died_young - 2, _DOUBLINGS_MAX)
+        return min(doubled_s, config.broken_delay_max_s)
 
     def give_up(self, now: float) -> None:
         """None was left. One is left again when the delay is over."""

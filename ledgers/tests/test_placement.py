@@ -119,6 +119,23 @@ def test_primary_groups_come_first_and_avoided_bookies_last():
         choose_ensemble(5, 2, order, racks, rules)
 
 
+def test_a_new_ledger_does_with_the_bookies_that_there_are_where_that_is_wanted():
+    rules = PlacementRules(is_opportunistic=True)
+    racks = RackMap()
+    assert choose_ensemble(3, 2, IDS[:3], racks, rules) == tuple(IDS[:3])
+    assert choose_ensemble(3, 2, IDS[:2], racks, rules) == tuple(IDS[:2])
+    assert choose_ensemble(3, 2, IDS[:3], racks, rules, avoid={IDS[0]}) == (IDS[1], IDS[2])
+    assert choose_ensemble(3, 2, IDS[:3], racks, rules, avoid=set(IDS[:2])) == (
+        IDS[2],
+        IDS[0],
+        IDS[1],
+    )
+    with pytest.raises(NotEnoughBookies, match="3 bookies are needed, 1 can be used"):
+        choose_ensemble(3, 2, IDS[:1], racks, rules)
+    with pytest.raises(NotEnoughBookies, match="3 bookies are needed, 2 can be used"):
+        choose_ensemble(3, 2, IDS[:2], racks, PlacementRules())
+
+
 P, S = IDS[:3], IDS[3:]
 """Members of a primary and of a secondary group."""
 

@@ -62,6 +62,7 @@ def test_every_key_of_the_cluster_reaches_the_part_that_it_is_for():
         bookkeeperClientHealthCheckEnabled=False,
         bookkeeperClientQuarantineRatio=0.5,
         bookkeeper_delayEnsembleChange=True,
+        bookkeeper_opportunisticStriping=True,
     )
     assert isinstance(changed, ClusterConfig)
     assert changed.loadBalancerNamespaceBundleMaxTopics == 7
@@ -69,6 +70,7 @@ def test_every_key_of_the_cluster_reaches_the_part_that_it_is_for():
     assert changed.doubt_seconds_max == 1.0
     assert changed.bookies().add_timeout_s == 4.0
     assert changed.placement().isolation_groups == {"a"}
+    assert changed.placement().is_opportunistic
     assert not changed.quarantine().is_on
     assert changed.quarantine().ratio == 0.5
     assert changed.ledgers().request_timeout_s == 4.0

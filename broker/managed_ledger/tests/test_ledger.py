@@ -481,6 +481,42 @@ async def test_a_full_disk_makes_few_ledgers_and_few_log_lines(autojump_clock):
         assert len(events) < 10
 
 
+def with_two_of_three(_ledger_id, entry_id):
+    """Of three bookies one is gone: two copies of the first entry are stored, not of the next."""
+    return Status.OK if entry_id == 0 else Status.NOT_ENOUGH_BOOKIES
+
+
+async def test_ledgers_that_confirm_an_entry_and_fail_again_are_few(autojump_clock):
+    world = World()
+    async with world.broker() as factory:
+        ledger = await open_ledger(factory)
+        await ledger.open_cursor("s", EARLIEST)
+        first_id = (await factory.client.create_ledger({}, ledger.appender)).ledger_id
+        world.bookie.add_status = with_two_of_three
+        await publish_every(ledger, 21)
+        last_id = (await factory.client.create_ledger({}, ledger.appender)).ledger_id
+        assert last_id - first_id <= 12
+        assert ledger.listener.failed == []
+        world.bookie.add_status = lambda *_: Status.OK
+        await publish_every(ledger, 11)
+        assert len(ledger.listener.appended) > 210
+
+
+async def test_a_thousand_topics_whose_ledgers_fail_take_turns(autojump_clock):
+    world = World(rolls_per_second_max=10.0)
+    async with world.broker() as factory:
+        ledgers = [await open_ledger(factory, f"public/default/persistent/{n}") for n in range(100)]
+        world.bookie.add_status = with_two_of_three
+        first_id = (await factory.client.create_ledger({}, ledgers[0].appender)).ledger_id
+        for _ in range(30):
+            for ledger in ledgers:
+                append(ledger, b"a", b"b")
+            await trio.sleep(0.1)
+        last_id = (await factory.client.create_ledger({}, ledgers[0].appender)).ledger_id
+        # Each ledger that fails for the first time is replaced at once, then ten in a second.
+        assert last_id - first_id <= 100 + 10 * 3 + 10
+
+
 async def test_after_a_short_outage_publishing_goes_on_soon(autojump_clock):
     world = World()
     async with world.broker() as factory:

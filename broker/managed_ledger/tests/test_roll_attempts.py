@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bookie.api import Status
 from broker.managed_ledger.config import ManagedLedgerConfig
-from broker.managed_ledger.roll_attempts import RollAttempts, no_entries
+from broker.managed_ledger.roll_attempts import RollAttempts, RollPace, no_entries
 
 CONFIG = ManagedLedgerConfig(roll_attempts_max=3, roll_retry_delay_s=0.5, broken_delay_max_s=3.0)
 
@@ -64,3 +64,29 @@ def test_the_advice_is_about_what_failed():
     told = no_entries(Status.NOT_ENOUGH_BOOKIES)
     assert "start more bookies" in told
     assert "disk" not in told
+
+
+def test_ledgers_that_die_young_are_replaced_ever_less_often():
+    attempts = RollAttempts(CONFIG)
+    pauses = []
+    for _ in range(6):
+        attempts.succeeded()  # an entry or two found enough bookies
+        attempts.ended(entries=9, lived_s=0.1)
+        pauses.append(attempts.pause_s)
+    assert pauses == [0.0, 0.5, 1.0, 2.0, 3.0, 3.0]
+    assert attempts.is_repeated
+    attempts.ended(entries=9, lived_s=2.9)  # not as long as the pause before it
+    assert attempts.pause_s == 3.0
+    attempts.ended(entries=9, lived_s=3.0)
+    assert not attempts.is_repeated
+    assert attempts.pause_s == 0.0
+
+
+def test_the_topics_of_a_broker_take_turns():
+    pace = RollPace(per_second=10.0)
+    assert [round(pace.wait_s(5.0), 3) for _ in range(4)] == [0.0, 0.1, 0.2, 0.3]
+    assert pace.wait_s(60.0) == 0.0
+
+
+def test_the_advice_names_the_key_that_lets_ledgers_do_with_fewer_bookies():
+    assert "bookkeeper_opportunisticStriping=true" in no_entries(Status.NOT_ENOUGH_BOOKIES)

@@ -32,6 +32,7 @@ from broker.managed_ledger.ledger_record import (
 )
 from broker.managed_ledger.owner_of_ledger import managed_ledger_of
 from broker.managed_ledger.paths import decode_name, ledger_info_path
+from broker.managed_ledger.roll_attempts import RollPace
 from broker.managed_ledger.tenure import Tenure
 from broker.topics.broadcast.selection import PROPERTY
 from broker.topics.follow.followed_ledger import FollowedLedger
@@ -93,7 +94,14 @@ class FollowingFactory:
         self._rights: ShadowRights | None = None
         self._operations = Operations(self._running_in)
         self._context = LedgerContext(
-            store, client, config, clock, ordinary.cache, self._spawn, Tenure(store)
+            store,
+            client,
+            config,
+            clock,
+            ordinary.cache,
+            self._spawn,
+            RollPace(config.rolls_per_second_max),
+            Tenure(store),
         )
         self.followed: dict[str, FollowedLedger] = {}
         """Open shadows by the names of their managed ledgers."""
