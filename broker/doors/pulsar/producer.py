@@ -133,7 +133,7 @@ class _Opening:
                 session.request_ends()
                 return
             await _open_initial_subscription(topic, body.initial_subscription_name)
-            request = _request(broker, body, schema_version)
+            request = _request(broker, topic, body, schema_version)
             holder = None if self._has_cleared else topic.holder_of_name(session, request)
             seconds = broker.config.connectionLivenessCheckTimeoutMillis / 1000
             if holder is not None and seconds:
@@ -215,11 +215,22 @@ async def _open_initial_subscription(topic: Topic, name: str) -> None:
     await topic.open_subscription(SubscriptionRequest(name=name, earliest=True))
 
 
-def _request(broker: Broker, body: pb.CommandProducer, version: bytes) -> ProducerRequest:
+def _new_name(broker: Broker, topic: Topic) -> str:
+    """A generated name that means no other producer of the topic. Clients may call themselves as
+    they like, also as the broker would call one: each of these costs one number, once."""
+    name = broker.next_producer_name()
+    while topic.knows_producer(name):
+        name = broker.next_producer_name()
+    return name
+
+
+def _request(
+    broker: Broker, topic: Topic, body: pb.CommandProducer, version: bytes
+) -> ProducerRequest:
     given = body.producer_name
     return ProducerRequest(
         producer_id=body.producer_id,
-        name=given or broker.next_producer_name(),
+        name=given or _new_name(broker, topic),
         user_provided_name=bool(given) and body.user_provided_producer_name,
         epoch=body.epoch,
         access_mode=body.producer_access_mode,

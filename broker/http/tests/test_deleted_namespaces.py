@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from broker.tenancy.namespaces.names import policies_path
 from broker.topics.broadcast.tests.peer import peer
@@ -71,7 +72,9 @@ async def test_a_namespace_is_force_deleted_while_clients_come_back(http, broker
 async def test_a_namespace_in_use_is_not_deleted_without_force_and_goes_on(http, broker, busy):
     async with peer(broker, producer=True, topic=TOPIC.full) as producer:
         await producer.publish(b"1")
-        assert (await http("DELETE", NS))[0] == 409
+        with capture_logs() as lines:
+            assert (await http("DELETE", NS))[0] == 409
+        assert [line for line in lines if line["log_level"] == "warning"] == []
         await producer.publish(b"2", first=1)
     assert broker.service.topics[TOPIC.full].ledger.entries == 2
     await broker.service.get_or_load_topic(VOLATILE, create=True)
@@ -114,3 +117,8 @@ async def test_a_deletion_that_was_interrupted_is_completed_by_another(
         await service.get_or_load_topic(VOLATILE, create=True)
     assert await http("DELETE", f"{NS}?force=true") == (204, None)
     assert await left_of(broker, "public/busy") == []
+
+
+async def test_a_new_namespace_cannot_be_one_that_is_being_deleted(http):
+    assert (await http("PUT", "namespaces/public/new", {"deleted": True}))[0] == 501
+    assert await http("PUT", "namespaces/public/new", {"deleted": False}) == (204, None)

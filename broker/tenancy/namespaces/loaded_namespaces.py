@@ -30,8 +30,8 @@ from broker.tenancy.namespaces.names import (
 from broker.tenancy.namespaces.partitions import PartitionedTopics
 from broker.tenancy.namespaces.topic_policies import TopicLevel
 from broker.tenancy.policies.effective import flaw_in
-from broker.tenancy.policies.given import without_effect
-from broker.tenancy.policies.record import DELETED_FIELD, Policies
+from broker.tenancy.policies.given import DELETED_FIELD, without_effect
+from broker.tenancy.policies.record import Policies
 from broker.tenancy.policies.scopes import BrokerPolicies, NamespacePolicies
 from ledgers.placement import parse_groups
 from protocol.topic_name import PERSISTENT, POLICY_LOG, TopicName, is_entity_name

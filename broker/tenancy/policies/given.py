@@ -243,6 +243,16 @@ def _bundles(policy: str, value: Json) -> Json:
     return given
 
 
+DELETED_FIELD: Final = "deleted"
+"""True while the namespace is being deleted, as brokers of Pulsar write it."""
+
+
+def _not_deleted(field: str, value: Json) -> Json:
+    if value is not False:
+        raise Refusal(NOT_IMPLEMENTED, f"A new namespace cannot be {field}: leave that out")
+    return value
+
+
 ACTED_ON: Final[Mapping[str, Check]] = {
     "allowed_clusters": _texts,
     "auth_policies": _auth_policies,
@@ -283,6 +293,7 @@ ACTED_ON: Final[Mapping[str, Check]] = {
     "schema_compatibility_strategy": strategy,
     "schema_validation_enforced": flag,
     SUBSCRIPTION_DISPATCH: by_cluster(dispatch_rate),
+    DELETED_FIELD: _not_deleted,
     "subscription_auth_mode": auth_mode,
     "subscription_expiration_time_minutes": whole_number,
     "subscription_types_enabled": subscription_types,
@@ -292,7 +303,6 @@ ACTED_ON: Final[Mapping[str, Check]] = {
 
 NO_EFFECT: Final[Mapping[str, tuple[Json, ...]]] = {
     "clusterDispatchRate": (),
-    "deleted": (False,),
     "latency_stats_sample_rate": (),
     "migrated": (False,),
 }

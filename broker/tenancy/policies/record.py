@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, final
 
 from broker.ground.refusal import Refusal
-from broker.tenancy.policies.given import checked
+from broker.tenancy.policies.given import DELETED_FIELD, checked
 from broker.tenancy.policies.grants import AUTH_FIELD, TOPIC_AUTH, grants_in
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ _BUNDLES_MAX: Final = 16_384
 """Each adds a line to every answer that shows the namespace."""
 AUTO_UPDATE_FIELD: Final = "is_allow_auto_update_schema"
 """Records made by Pulsar's tools may lack it. The configuration then decides."""
-DELETED_FIELD: Final = "deleted"
-"""True while the namespace is being deleted, as brokers of Pulsar write it."""
 _FRESH: Final[Json] = {
     "auth_policies": {
         "namespace_auth": {},

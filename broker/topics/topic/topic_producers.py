@@ -113,6 +113,14 @@ class TopicProducers(TopicUse):
     def _addresses_of_producers(self) -> list[str]:
         return [each.session.remote_address for each in self.access.producers.values()]
 
+    def knows_producer(self, name: str) -> bool:
+        """Whether a producer of this name is connected or waits, or deduplication remembers what
+        one has published: another would be refused, or its messages taken for duplicates."""
+        access = self.access
+        if name in access.producers or self.last_sequence_id(name) >= 0:
+            return True
+        return any(each.name == name for each in access.waiting)
+
     def holder_of_name(self, session: AnySession, request: ProducerRequest) -> Producer | None:
         """The producer of another connection that holds the name of this one."""
         wanted = Producer(self, session, request, 0)

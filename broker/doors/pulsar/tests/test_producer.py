@@ -40,6 +40,29 @@ async def test_a_new_producer_gets_a_name_and_always_a_schema_version():
         assert again.producer_name == first.producer_name
 
 
+async def test_names_that_the_broker_would_give_may_be_taken_by_others():
+    async with running() as broker:
+        squatter, other = await broker.connect(), await broker.connect()
+        for number in range(1, 200):
+            name = f"standalone-0-{number}"
+            await squatter.producer(TOPIC, number, producer_name=name)
+        names = [(await other.producer(TOPIC, each)).producer_name for each in range(3)]
+        assert names == ["standalone-0-0", "standalone-0-200", "standalone-0-201"]
+
+
+async def test_a_name_that_is_given_has_no_history_for_deduplication():
+    async with running(brokerDeduplicationEnabled=True) as broker:
+        squatter, other = await broker.connect(), await broker.connect()
+        await squatter.producer(TOPIC, producer_name="standalone-0-0")
+        message = c.message(b"x", sequence_id=1 << 40, producer_name="standalone-0-0")
+        await squatter.send(c.send(1, 1 << 40, message))
+        await squatter.expect(T.SEND_RECEIPT)
+        await squatter.send(c.close_producer(1, squatter.rid()))
+        await squatter.expect(T.SUCCESS)
+        answer = await other.producer(TOPIC)
+        assert (answer.producer_name, answer.last_sequence_id) == ("standalone-0-1", -1)
+
+
 async def test_receipts_come_in_order_with_rising_positions():
     async with running() as broker:
         connection = await broker.connect()
