@@ -18,13 +18,17 @@ PROCESSES ?= 1
 # How many processes share the tests.
 WORKERS ?= 2
 SHARED := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+# Of crash, damage and strangers; empty: the one that their programs take.
+SEED ?=
+SEEDED = $(if $(SEED),--seed $(SEED))
+CRASH_OUTPUT ?= docs/performance
 # The names of --cluster.
 CLUSTERS ?= apache-bookies-3-2-2 apache-bookies-3-3-2 pulsar-broker-3-2-2 vela-3-2-2
 FAULTS_ARGS ?=
 LOCK := build/lock/bin/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
   --no-emit-trusted-host --no-emit-find-links --allow-unsafe --strip-extras
 
-.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all lint compat compat-all compat-scenarios compat-clusters compat-smoke setup-compat compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-flood bench-followers bench-growth bench-isolation bench-limits bench-peers bench-secured bench-spark token-expiry strangers crash damage simulate cluster-faults lock proto clean
+.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all lint check nightly test-many-examples sanitize compat compat-all compat-scenarios compat-clusters compat-smoke setup-compat compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-flood bench-followers bench-growth bench-isolation bench-limits bench-peers bench-secured bench-spark token-expiry strangers crash damage simulate cluster-faults lock proto clean
 
 help:
 	@echo 'make run      set up and start vela standalone (RUN_ARGS="--broker-port 6650 ...")'
@@ -34,6 +38,9 @@ help:
 	@echo 'make setup    the set-up alone: $(VENV) with the locked dependencies'
 	@echo 'make compile  translate the hot modules to C: less CPU per message (C compiler, some minutes)'
 	@echo 'make wheel    dist/*.whl with the hot modules compiled; "pip install ." installs them as sources'
+	@echo 'make check    before a push: lint, types, and the tests of what differs from main (BASE=<commit>)'
+	@echo 'make nightly  what is long and rarely fails, with fresh seeds: several hours (NIGHT=<date> repeats one)'
+	@echo 'make sanitize  the tests of the C extension, built with AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make lint     ruff and mypy'
 	@echo 'make compat   the same scenarios on real Pulsar and on Vela (Java 17, Maven; without Go its client is left out)'
 	@echo 'make compat-scenarios  the half of it that needs the pair of servers; compat-clusters: the other half; setup-compat: fetches and builds for both'
@@ -119,6 +126,24 @@ lint: setup-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+check: lint
+	$(BIN)/python -m pytest $(SHARED) $$($(BIN)/python -m tests.changed $(BASE))
+
+# Another date has other seeds.
+NIGHT ?= $(shell date +%Y%m%d)
+
+nightly: setup-dev setup-pipeline
+	NIGHT=$(NIGHT) $(BIN)/python .ci/lanes.py nightly
+
+test-many-examples: setup-dev
+	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile many --hypothesis-seed $(NIGHT)
+
+# Python keeps memory to its end, which is no leak of the extension.
+sanitize: setup-dev
+	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libstdc++.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc VELA_SANITIZED=1 VELA_COMPILED=0 \
+	  $(BIN)/python -m pytest native $(SANITIZE_ARGS)
+
 COMPAT := compat_tests bench --ignore compat_tests/spark
 
 setup-compat: setup-dev
@@ -191,15 +216,15 @@ token-expiry: setup-dev
 	$(BIN)/python -m compat_tests.token_expiry
 
 strangers: setup-dev
-	$(BIN)/python -m tests.bad_input.guarded_fuzz
+	$(BIN)/python -m tests.bad_input.guarded_fuzz $(SEEDED)
 
 crash: setup-dev
-	$(BIN)/python -m tests.crash.kill9 --rounds 100 --output docs/performance/kill9.json
-	$(BIN)/python -m tests.crash.broadcast_kill9 --rounds 100 --output docs/performance/broadcast-kill9.json
-	$(BIN)/python -m tests.crash.policies_kill9 --rounds 100 --output docs/performance/policies-kill9.json
+	$(BIN)/python -m tests.crash.kill9 --rounds 100 --output $(CRASH_OUTPUT)/kill9.json $(SEEDED)
+	$(BIN)/python -m tests.crash.broadcast_kill9 --rounds 100 --output $(CRASH_OUTPUT)/broadcast-kill9.json $(SEEDED)
+	$(BIN)/python -m tests.crash.policies_kill9 --rounds 100 --output $(CRASH_OUTPUT)/policies-kill9.json $(SEEDED)
 
 damage: setup-dev
-	$(BIN)/python -m tests.damage.flips --places 300
+	$(BIN)/python -m tests.damage.flips --places 300 $(SEEDED)
 
 simulate: setup-dev
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --from $(FROM) --processes $(PROCESSES) --keep-going \

@@ -11,6 +11,7 @@ from native.hot_modules import SWITCH, USED, use_compiled
 from tests.sharing import mark_scenarios, share
 
 settings.register_profile("vela", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("many", settings.get_profile("vela"), max_examples=2_000)
 settings.load_profile("vela")
 
 if os.environ.get(SWITCH) == "1" and (runs := use_compiled()) != USED:

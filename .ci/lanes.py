@@ -1,6 +1,7 @@
 """Runs the parts of CI, several at a time, and ends with pytest's closing line of each part.
 
-    python .ci/lanes.py
+    python .ci/lanes.py             # what must pass before a change lands
+    python .ci/lanes.py nightly     # what is long and rarely fails
 
 Stages come one after the other. The parts of a stage share the machine: each lane takes the next
 part when its last one has ended. A part's output is kept in `build/ci/` and printed in one piece
@@ -31,6 +32,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 OUTPUT: Final = ROOT / "build" / "ci"
 SECONDS_MAX: Final = 85 * 60
 """A run that takes longer is ended here, where it still says which parts had not ended."""
+NIGHTLY_SECONDS_MAX: Final = 12 * 3600
 INTERRUPTED_SECONDS_MAX: Final = 60
 """How long an interrupted part may take to end the servers of its tests."""
 CLOSING_LINE: Final = re.compile(r"\b\d+ (passed|failed|errors?|skipped)\b.* in [\d.]+s")
@@ -73,6 +75,26 @@ STAGES: Final = (
     ),
 )
 
+NIGHT: Final = os.environ.get("NIGHT", "1")
+"""The seed of everything that takes one."""
+NIGHTLY: Final = (
+    Stage(
+        (
+            target("compat-all", REQUIRED + " --oracle both"),
+            target("simulate", "SEEDS=1000", f"FROM={NIGHT}000"),
+            target("crash", f"SEED={NIGHT}", "CRASH_OUTPUT=build/ci"),
+            target("damage", f"SEED={NIGHT}"),
+            target("test-many-examples", f"NIGHT={NIGHT}"),
+            target("strangers", f"SEED={NIGHT}"),
+            target("sanitize", "SANITIZE_ARGS=--hypothesis-profile many"),
+            target("compat-spark", REQUIRED),
+            target("test-pipeline-all"),
+            target("token-expiry"),
+        ),
+        lanes=2,
+    ),
+)
+
 
 @dataclass
 class Run:
@@ -81,17 +103,21 @@ class Run:
     output: Path
     """The directory of the parts' output."""
     seconds_max: float
+    goes_on: bool
+    """Whether a part that fails leaves the others to run to their ends."""
     begun: float = field(default_factory=time.monotonic)
     seconds: dict[str, float] = field(default_factory=dict)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     failed: str = ""
     """Why the run has failed, if it has."""
+    is_ended: bool = False
+    """Whether no part is to begin, and those that run are to end."""
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
     def part(self, part: Part) -> None:
         """Run it to its end, unless something has failed before."""
         with self._guard:
-            if self.failed:
+            if self.is_ended:
                 return
             begun = time.monotonic()
             say(f"{part.name} begins")
@@ -108,10 +134,15 @@ class Run:
         with self._guard:
             del self.running[part.name]
             self.seconds[part.name] = time.monotonic() - begun
-            if status and not self.failed:
-                self.failed = f"{part.name} failed with exit status {status}"
+            if status:
+                self.fail(f"{part.name} failed with exit status {status}", ends=not self.goes_on)
             say(f"{part.name} ended after {self.seconds[part.name]:.0f} s; its output:")
             say(self.output_of(part))
+
+    def fail(self, why: str, *, ends: bool) -> None:
+        """Remember the first reason."""
+        self.failed = self.failed or why
+        self.is_ended |= ends
 
     def output_path(self, part: Part) -> Path:
         """Where a part's output is kept."""
@@ -136,9 +167,9 @@ class Run:
         for each in lanes:
             each.start()
         while any(each.is_alive() for each in lanes):
-            if not self.failed and time.monotonic() - self.begun > self.seconds_max:
-                self.failed = f"not done after {self.seconds_max / 60:.0f} minutes"
-            if self.failed:
+            if time.monotonic() - self.begun > self.seconds_max:
+                self.fail(f"not done after {self.seconds_max / 60:.0f} minutes", ends=True)
+            if self.is_ended:
                 self.end_what_runs()
             time.sleep(0.2)
         for each in lanes:
@@ -211,21 +242,23 @@ def report(run: Run, parts: Sequence[Part]) -> None:
         say(f"FAILED: {run.failed}")
 
 
-def run_stages(stages: Sequence[Stage], output: Path, seconds_max: float) -> int:
+def run_stages(
+    stages: Sequence[Stage], output: Path, seconds_max: float, *, goes_on: bool = False
+) -> int:
     """Exit status 0 if every part had one of 0."""
     output.mkdir(parents=True, exist_ok=True)
     for old in output.glob("*.log"):
         old.unlink()
     adopt_orphans()
-    run = Run(output, seconds_max)
+    run = Run(output, seconds_max, goes_on)
 
     def stop(number: int, frame: object) -> None:
-        run.failed = run.failed or f"ended by {signal.Signals(number).name}"
+        run.fail(f"ended by {signal.Signals(number).name}", ends=True)
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
     for stage in stages:
-        if not run.failed:
+        if not run.is_ended:
             run.stage(stage)
     end_orphans()
     report(run, [part for stage in stages for part in stage.parts])
@@ -233,4 +266,6 @@ def run_stages(stages: Sequence[Stage], output: Path, seconds_max: float) -> int
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["nightly"]:
+        sys.exit(run_stages(NIGHTLY, OUTPUT, NIGHTLY_SECONDS_MAX, goes_on=True))
     sys.exit(run_stages(STAGES, OUTPUT, SECONDS_MAX))

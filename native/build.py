@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from setuptools import Extension
 
 MODULE: Final = "native._extension"
@@ -20,8 +22,16 @@ PROCESSORS: Final = ("x86_64", "AMD64")
 """Where the instructions for CRC-32C are used. Elsewhere Vela runs without the extension."""
 
 
-def extensions() -> list[Extension]:
-    """The one extension, or none on other processors. Paths are relative to the project."""
+SANITIZERS: Final = (
+    *("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
+    *("-fno-omit-frame-pointer", "-g", "-O1"),
+)
+"""What makes the compiler check every access to memory and every number (`make sanitize`)."""
+
+
+def extensions(flags: Sequence[str] = ()) -> list[Extension]:
+    """The one extension, or none on other processors. Paths are relative to the project. `flags`:
+    more of them for the compiler and the linker."""
     from setuptools import Extension
 
     if platform.machine() not in PROCESSORS:
@@ -30,18 +40,27 @@ def extensions() -> list[Extension]:
     sources = sorted(str(path.relative_to(root)) for path in SOURCE_DIRECTORY.glob("*.c"))
     headers = [str(path.relative_to(root)) for path in SOURCE_DIRECTORY.glob("*.h")]
     warnings = ["-O2", "-Wall", "-Wextra", "-Wno-unused-parameter"]
-    return [Extension(MODULE, sources, depends=headers, extra_compile_args=warnings)]
+    return [
+        Extension(
+            MODULE,
+            sources,
+            depends=headers,
+            extra_compile_args=[*warnings, *flags],
+            extra_link_args=list(flags),
+        )
+    ]
 
 
-def build(directory: Path) -> Path | None:
+def build(directory: Path, flags: Sequence[str] = ()) -> Path | None:
     """The extension built below `directory`, or None on other processors. The current directory
-    must be that of the project."""
+    must be that of the project. `flags`: as in `extensions`."""
     from setuptools import Distribution
     from setuptools.command.build_ext import build_ext
 
-    if not extensions():
+    made = extensions(flags)
+    if not made:
         return None
-    command = build_ext(Distribution({"name": MODULE, "ext_modules": extensions()}))
+    command = build_ext(Distribution({"name": MODULE, "ext_modules": made}))
     command.build_lib = str(directory)
     command.build_temp = str(directory / "objects")
     command.ensure_finalized()

@@ -28,7 +28,7 @@ def run(tmp_path):
     """Starts a run of stages, each of which has programs by name."""
     started = []
 
-    def start(*stages, lanes=2, seconds_max=60):
+    def start(*stages, lanes=2, seconds_max=60, goes_on=False):
         program = textwrap.dedent(f"""
             import importlib.util, pathlib, sys
             spec = importlib.util.spec_from_file_location("lanes", {str(LANES)!r})
@@ -45,7 +45,7 @@ def run(tmp_path):
                 for stage in {stages!r}
             ]
             output = pathlib.Path({str(tmp_path / "output")!r})
-            sys.exit(lanes.run_stages(stages, output, {seconds_max}))
+            sys.exit(lanes.run_stages(stages, output, {seconds_max}, goes_on={goes_on}))
         """)
         process = subprocess.Popen(
             [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
@@ -79,6 +79,14 @@ def test_a_failure_ends_the_parts_beside_it_and_those_after_it_do_not_begin(run)
     assert "three: not begun" in lines
     assert lines[-1] == "FAILED: one failed with exit status 1"
     assert "1 failed, 3 passed in 0.10s" in lines
+
+
+def test_a_failure_at_night_leaves_the_others_to_run(run):
+    status, lines = ended(run({"one": FAILS}, {"two": QUICK}, goes_on=True))
+
+    assert status == 1
+    assert "4 passed in 0.10s" in lines
+    assert lines[-1] == "FAILED: one failed with exit status 1"
 
 
 def test_the_end_of_the_time_says_what_had_not_ended(run):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from native import pure
-from native.build import MODULE, SOURCE_DIRECTORY, build
+from native.build import MODULE, SANITIZERS, SOURCE_DIRECTORY, build
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,10 +30,11 @@ PURE = {
 def extension(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     if shutil.which(os.environ.get("CC", "cc")) is None:
         pytest.skip("no C compiler")
+    flags = SANITIZERS if os.environ.get("VELA_SANITIZED") == "1" else ()
     before = os.getcwd()
     os.chdir(SOURCE_DIRECTORY.parent.parent)
     try:
-        path: Path | None = build(tmp_path_factory.mktemp("native"))
+        path: Path | None = build(tmp_path_factory.mktemp("native"), flags)
     finally:
         os.chdir(before)
     if path is None:
