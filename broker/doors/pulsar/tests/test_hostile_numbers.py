@@ -138,7 +138,7 @@ async def test_metadata_at_the_edges_harms_nobody(name, settings):
     settings = {**settings, "broadcastSubscriptionNamePattern": "all"}
     async with running(**settings) as broker:
         bad = await broker.connect()
-        await bad.producer(TOPIC, producer_name="bad")
+        await bad.producer(TOPIC, producer_name="producer")  # as in its metadata
         others = await broker.connect()
         kinds = {"all": TYPES[0], "s": TYPES[1], "k": TYPES[3]}
         for number, (subscription, kind) in enumerate(kinds.items()):
