@@ -66,9 +66,7 @@ def with_oldest(total: Json, parts: Sequence[Json]) -> Json:
     and whether any of them has chunks."""
     oldest = max(parts, key=lambda fields: int(fields.get(_AGE, -1)), default={})
     others = {name: value for name, value in total.items() if name not in (_AGE, _WHOSE)}
-    chunks = any(fields.get(_CHUNKS, False) for fields in parts)
-    others |= {
-        _EARLIEST_OF_TOPIC: earliest([int(fields.get(_EARLIEST_OF_TOPIC, 0)) for fields in parts]),
-        _CHUNKS: chunks,
-    }
+    if _CHUNKS in total:
+        others[_CHUNKS] = any(fields[_CHUNKS] for fields in parts)
+        others[_EARLIEST_OF_TOPIC] = earliest([fields[_EARLIEST_OF_TOPIC] for fields in parts])
     return others | {name: oldest[name] for name in (_AGE, _WHOSE) if name in oldest}
