@@ -242,7 +242,7 @@ def test_files_and_functions_are_short(path: Path) -> None:
 
 
 PAGES: Final = [
-    TREE / "README.md",
+    *sorted(TREE.glob("*.md")),
     *sorted((TREE / "docs").rglob("*.md")),
     *(page for room in BELOW for page in sorted((TREE / room).rglob("DESIGN.md"))),
 ]
