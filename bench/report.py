@@ -37,8 +37,8 @@ EARLIER_OF_VELA = {
     ("catch-up, Shared, single acks", CPU): 12.0,
     ("catch-up, Key_Shared, 100 consumers", CPU): 17.5,
 }
-"""To be halved. What Vela took before, on a busy machine (docs/performance/notebook/profile.md, "Shared and Key_Shared"):
-6.3 for an acknowledgement and 4 to 7 for its message; 17 to 18."""
+"""To be halved. What Vela took before, on a busy machine (docs/performance/notebook/profile.md,
+"Shared and Key_Shared"): 6.3 for an acknowledgement and 4 to 7 for its message; 17 to 18."""
 LIMITS_OF_VELA = {
     "ready s": 0.5,
     "idle CPU %": 1.0,
