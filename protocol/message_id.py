@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import RemoteProtocolError
+from protocol.json_numbers import number_of
 from protocol.position import EARLIEST, ID_MAX, LATEST, Position, signed_id, unsigned_id
 
 
@@ -103,9 +104,10 @@ def from_json(fields: object) -> MessageId:
     numbers = []
     defaults = (("ledgerId", None), ("entryId", None), ("partitionIndex", -1), ("batchIndex", -1))
     for name, default in defaults:
-        value = fields.get(name, default)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise ValueError(f"message id: {name} must be a number, got {str(value)[:40]!r}")
+        given = fields.get(name, default)
+        value = number_of(given)
+        if value is None:
+            raise ValueError(f"message id: {name} must be a number, got {str(given)[:40]!r}")
         if not -(2**63) <= value < 2**63:
             raise ValueError(f"message id: {name} must be a number of 64 bits")
         numbers.append(value)

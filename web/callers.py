@@ -78,10 +78,11 @@ class CallerRules:
                 "configuration",
             )
         content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if method == "POST" and content_type in _OF_FORMS:
+        has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+        if content_type in _OF_FORMS and (method == "POST" or has_body):
             raise RequestRefused(
                 415,
-                f"A POST with Content-Type {content_type} is refused, because any web page can "
+                f"A {method} with Content-Type {content_type} is refused, because any web page can "
                 "send it; use application/json",
             )
 

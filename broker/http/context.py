@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 from broker.ground.refusal import Refusal
 from broker.http.clusters.dynamic_configuration import with_dynamic
 from broker.tenancy.authorization.authorizer import rules_from
+from broker.tenancy.policies.numbers import INT, whole
 from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
 from security.caller import UNAUTHENTICATED
 
@@ -232,11 +233,8 @@ class AdminRequest:
         return value
 
     async def json_int(self) -> int:
-        """A body that must be a whole number. Raises: Refusal."""
-        value = await self.json()
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise Refusal(400, "The body must be a whole number")
-        return value
+        """A body that must be a whole number, as `whole` takes it. Raises: Refusal."""
+        return whole("The body", await self.json(), INT)
 
     async def body(self) -> bytes:
         """The raw body."""

@@ -8,6 +8,7 @@ from broker.ground.refusal import Refusal, conflict
 from broker.http.router import Route
 from broker.http.shadows import refuse_shadow
 from broker.http.topics.topics import text_map
+from broker.tenancy.policies.numbers import INT, whole
 from broker.topics.subscription.request import SubscriptionRequest
 from protocol.errors import TopicNotFound
 
@@ -33,9 +34,8 @@ async def create(request: AdminRequest) -> None:
         properties = text_map(body.get("properties") or {}) or None
         refuse_shadow(properties)
         body = body.get("partitions")
-    if isinstance(body, bool) or not isinstance(body, int):
-        raise Refusal(400, "The body must be the number of partitions")
-    await request.context.namespaces.create_partitioned_topic(request.topic, body, properties)
+    count = whole("The number of partitions", body, INT)
+    await request.context.namespaces.create_partitioned_topic(request.topic, count, properties)
 
 
 async def grow(request: AdminRequest) -> None:

@@ -130,4 +130,5 @@ class Tenants:
             raise precondition_failed("Clusters cannot be empty or blank")
         if not set(allowed) <= set(await self._clusters.names()):
             raise precondition_failed("Clusters do not exist")
-        return {**info, "adminRoles": roles, "allowedClusters": allowed}
+        given = {name: value for name, value in info.items() if value is not None}
+        return {**given, "allowedClusters": allowed}

@@ -14,7 +14,7 @@ from typing import Any, Final, get_args
 from broker.ground.config import SUBSCRIPTION_TYPES, SchemaStrategy
 from broker.ground.refusal import Refusal, precondition_failed
 from broker.tenancy.policies.backlog_quotas import quotas
-from broker.tenancy.policies.bodies import flag, object_of
+from broker.tenancy.policies.bodies import flag, number_in, object_of
 from broker.tenancy.policies.delays import delayed_delivery
 from broker.tenancy.policies.delivery_rates import (
     REPLICATOR_DISPATCH,
@@ -169,11 +169,8 @@ def auto_subscription(policy: str, value: Json) -> Json:
 def retention(policy: str, value: Json) -> Json:
     """Both limits, -1 for none; or both 0."""
     given = object_of(policy, value)
-    minutes = whole_number(policy, given.get("retentionTimeInMinutes", 0))
-    megabytes = given.get("retentionSizeInMB", 0)
-    if isinstance(megabytes, bool) or not isinstance(megabytes, int | float):
-        raise Refusal(400, f"{policy} must be whole numbers")
-    megabytes = int(megabytes)
+    minutes = number_in(given, "retentionTimeInMinutes", 0, INT)
+    megabytes = number_in(given, "retentionSizeInMB", 0, LONG)
     prefix = "Invalid retention policy:"
     if megabytes < -1:
         raise Refusal(400, f"{prefix} size limit must be >= -1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from broker.ground.refusal import Refusal
+from protocol.json_numbers import number_of
 
 Json = Any
 INT: Final = range(-(2**31), 2**31)
@@ -13,11 +14,7 @@ LONG: Final = range(-(2**63), 2**63)
 
 def whole(name: str, value: Json, bounds: range) -> int:
     """A text of digits is a number, and a fraction is cut off. Raises: Refusal."""
-    try:
-        if not isinstance(value, bool) and isinstance(value, int | float | str):
-            number = int(value)
-            if number in bounds:
-                return number
-    except (ValueError, OverflowError):
-        pass
-    raise Refusal(400, f"{name} must be a whole number")
+    number = number_of(value)
+    if number is None or number not in bounds:
+        raise Refusal(400, f"{name} must be a whole number")
+    return number
