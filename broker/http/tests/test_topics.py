@@ -68,7 +68,7 @@ async def test_partitioned_topic_from_creation_to_deletion(http):
         {"messageId": 7},
         {"messageId": [1]},
         {"messageId": {"ledgerId": 10**40, "entryId": 0}},
-        {"messageId": {"ledgerId": "1", "entryId": 0}},
+        {"messageId": {"ledgerId": "x", "entryId": 0}},
         {"ledgerId": -(2**63) - 1, "entryId": 0},
         {"properties": ["a"]},
         {"properties": {"a": 1}},

@@ -68,20 +68,20 @@ _BYTES: Final = {
 
 
 async def peek(request: AdminRequest) -> Response:
-    """The nth message that a subscription has not acknowledged, counted from 1."""
+    """The nth message that a subscription has not acknowledged, counted from 1. One that does not
+    exist has acknowledged none."""
     position = _whole(request, request.names["messagePosition"])
     topic = await _persistent(request, "Peek messages on a {} topic is not allowed")
-    subscription = topic.subscription(request.names["subscription"])
     if position < 1:
         raise precondition_failed("The position of a message is counted from 1")
-    cursor = topic.ledger.cursors[subscription.name]
-    left, after = position, cursor.mark_delete
+    cursor = topic.ledger.cursors.get(request.names["subscription"])
+    left, after = position, (0, -1) if cursor is None else cursor.mark_delete
     for number in range(1, SKIPPED_MAX + 1):
         entries = await topic.ledger.read((after[0], after[1] + 1), 1, 1)
         if not entries:
             raise not_found("Message not found")
         after = entries[0].position
-        left -= not cursor.is_acked(after)
+        left -= cursor is None or not cursor.is_acked(after)
         if not left:
             return await _answer(entries[0])
         if number % STEPS_PER_SLICE == 0:  # cached entries are read without a pause

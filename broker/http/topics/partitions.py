@@ -8,9 +8,9 @@ from broker.ground.refusal import Refusal, conflict
 from broker.http.router import Route
 from broker.http.shadows import refuse_shadow
 from broker.http.topics.topics import text_map
-from broker.tenancy.policies.numbers import INT, whole
 from broker.topics.subscription.request import SubscriptionRequest
 from protocol.errors import TopicNotFound
+from protocol.json_numbers import number_of
 
 if TYPE_CHECKING:
     from broker.http.context import AdminContext, AdminRequest
@@ -34,7 +34,9 @@ async def create(request: AdminRequest) -> None:
         properties = text_map(body.get("properties") or {}) or None
         refuse_shadow(properties)
         body = body.get("partitions")
-    count = whole("The number of partitions", body, INT)
+    count = number_of(body)
+    if count is None:
+        raise Refusal(400, "The body must be the number of partitions")
     await request.context.namespaces.create_partitioned_topic(request.topic, count, properties)
 
 

@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Any, Final
 from broker.ground.refusal import Refusal, conflict, not_found, precondition_failed
 from broker.http.router import Route
 from broker.http.topics.topics import TOPIC, every_part, existing_persistent
+from broker.tenancy.policies.bodies import flag_in
 from broker.topics.subscription.request import SubscriptionRequest
 from broker.topics.topic.admission import check_strictly
+from protocol.ack_set import all_unacked, to_words
 from protocol.errors import NotAllowed, ProducerBusy, SubscriptionNotFound, TopicNotFound
-from protocol.message_id import from_json
+from protocol.message_id import MessageId, from_json
+from protocol.metadata import is_batch
 from protocol.position import EARLIEST, LATEST, Position
 from protocol.topic_name import NON_PERSISTENT
 
 if TYPE_CHECKING:
     from broker.http.context import AdminRequest
     from broker.topics.subscription.api import Subscription
+    from broker.topics.topic.persistent import PersistentTopic
     from broker.topics.topic.topic import Topic
 
 
@@ -102,7 +106,34 @@ async def reset_to_id(request: AdminRequest) -> None:
     subscription = topic.subscription(request.names["subscription"])
     if not body:
         raise Refusal(400, "The body must be a message id: {ledgerId, entryId}")
-    await subscription.seek(_position(body))
+    await subscription.seek(*await _first_unacked(topic, body))
+
+
+async def _first_unacked(
+    topic: PersistentTopic, body: dict[str, Any]
+) -> tuple[Position, tuple[int, ...]]:
+    """Where a subscription continues that is reset to the message id of the body: the entry, and
+    which messages of it come if it is a batch. With `excluded` it continues after the message.
+
+    Raises: Refusal: that is no message id. BrokerError: the batch cannot be read now.
+    """
+    wanted = _message_id(body)
+    position = wanted.position
+    is_excluded = flag_in(body, "excluded")
+    if position in (EARLIEST, LATEST):
+        return position, ()
+    next_entry = position[0], position[1] + 1
+    count = 0
+    if wanted.batch_index >= 0 and topic.ledger.holds(position):
+        entries = await topic.ledger.read(position, 1, 1)
+        if entries and entries[0].position == position and is_batch(entries[0].metadata):
+            count = entries[0].messages()
+    if count <= 1:
+        return (next_entry if is_excluded else position), ()
+    first = wanted.batch_index + is_excluded
+    if first >= count:
+        return next_entry, ()
+    return position, to_words(all_unacked(count) >> first << first) if first else ()
 
 
 async def reset_to_time(request: AdminRequest) -> None:
@@ -195,8 +226,13 @@ def _number(request: AdminRequest, name: str) -> int:
 
 
 def _position(body: dict[str, Any]) -> Position:
+    return _message_id(body).position
+
+
+def _message_id(body: dict[str, Any]) -> MessageId:
+    """Raises: Refusal: it is none."""
     try:
-        return from_json(body).position
+        return from_json(body)
     except ValueError as error:
         raise Refusal(400, str(error)) from None
 
