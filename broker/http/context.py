@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 from broker.ground.refusal import Refusal
 from broker.http.clusters.dynamic_configuration import with_dynamic
 from broker.tenancy.authorization.authorizer import rules_from
-from broker.tenancy.policies.numbers import INT, whole
+from protocol.json_numbers import number_of
 from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
 from security.caller import UNAUTHENTICATED
 
@@ -233,8 +233,11 @@ class AdminRequest:
         return value
 
     async def json_int(self) -> int:
-        """A body that must be a whole number, as `whole` takes it. Raises: Refusal."""
-        return whole("The body", await self.json(), INT)
+        """A body that must be a whole number, as `number_of` takes it. Raises: Refusal."""
+        number = number_of(await self.json())
+        if number is None:
+            raise Refusal(400, "The body must be a whole number")
+        return number
 
     async def body(self) -> bytes:
         """The raw body."""
