@@ -70,7 +70,7 @@ help:
 	@echo 'make lock     write the lock files from pyproject.toml; make proto: generate the protobuf modules'
 
 run: setup
-	$(BIN)/vela standalone $(if $(DATA_DIR),--data-dir "$(DATA_DIR)") $(RUN_ARGS)
+	@exec $(BIN)/vela standalone $(if $(DATA_DIR),--data-dir "$(DATA_DIR)") $(RUN_ARGS)
 
 setup: $(VENV)/.setup-done
 
@@ -81,12 +81,14 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.setup-done: requirements.lock pyproject.toml | $(VENV)/bin/python
+	@echo 'setting up $(VENV), once: installing what requirements.lock names. This takes about a minute'
 	$(PIP_INSTALL) --require-hashes -r requirements.lock
 	$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	$(BIN)/python -c 'from native.compile_hot_modules import compile_to_bytecode as run; run()'
 	touch $@
 
 $(VENV)/.setup-dev-done: requirements-dev.lock $(VENV)/.setup-done
+	@echo 'installing what the tests need into $(VENV), once. This takes about a minute'
 	$(PIP_INSTALL) --require-hashes -r requirements-dev.lock
 	touch $@
 
@@ -96,6 +98,7 @@ $(PIPELINE_VENV)/bin/python:
 	$(PYTHON) -m venv $(PIPELINE_VENV)
 
 $(PIPELINE_VENV)/.setup-done: requirements-pipeline.lock pyproject.toml | $(PIPELINE_VENV)/bin/python
+	@echo 'setting up $(PIPELINE_VENV), once: installing Spark and what the jobs need. This takes some minutes'
 	$(PIPELINE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
 	  --require-hashes -r requirements-pipeline.lock
 	$(PIPELINE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \

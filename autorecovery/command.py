@@ -48,7 +48,7 @@ def command(
     log_of_server(log_level)
     try:
         loaded = load_config(AUTORECOVERY_KEYS, config_files, os.environ, strict=strict_config)
-        identity = identity_of(loaded.config)
+        identity = identity_of(loaded.config, "autorecovery")
     except (ConfigError, BookieRefusesToStart) as error:
         refuse(str(error))
     report_settings(loaded, ())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 from bookie.process.config import ALIASES, BookieProcessConfig, violated_metadata_rule
 from ledgers.remote.tls_keys import PROTECTING as OF_TLS
 from ledgers.remote.tls_keys import ClientTlsConfig, violated_client_rule
+from settings.hosts import violated_host_rule
 from settings.kinds import Count, Positive  # noqa: TC001 - read at run time
 from settings.rules import KeyRules
 
@@ -96,7 +97,11 @@ def check_together(config: AutorecoveryConfig) -> str:
     """The violated rule between keys, or an empty text."""
     if config.auditorLedgerVerificationPercentage > 100:
         return "auditorLedgerVerificationPercentage is at most 100"
-    return violated_metadata_rule(config) or violated_client_rule(config)
+    return (
+        violated_host_rule("advertisedAddress", config.advertisedAddress)
+        or violated_metadata_rule(config)
+        or violated_client_rule(config)
+    )
 
 
 AUTORECOVERY_KEYS: Final = KeyRules(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from runtime.command_line import log_to_stderr, refuse
+from runtime.command_line import FilePath, log_to_stderr, refuse
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from autorecovery.config import AutorecoveryConfig
 
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 @click.option(
     "--config",
     "config_files",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     multiple=True,
     help="The bookkeeper.conf of the bookie, or of any other one with --bookie-id.",
 )
@@ -37,16 +38,22 @@ def command(
     Needs a running autorecovery, of Vela or of BookKeeper. Refuses while data would be lost."""
     import trio
 
-    from autorecovery.config import AUTORECOVERY_KEYS
+    from autorecovery.config import AUTORECOVERY_KEYS, AutorecoveryConfig
     from autorecovery.decommission import NotDecommissioned
     from bookie.errors import BookieRefusesToStart
     from bookie.process.identity import identity_of
     from metadata.store import MetadataUnavailable
     from settings.reading import ConfigError, load_config
 
-    log_to_stderr("error")
+    log_to_stderr("warning")
     try:
         config = load_config(AUTORECOVERY_KEYS, config_files, os.environ).config
+        if not bookie_id and config == AutorecoveryConfig():
+            raise ConfigError(
+                "which bookie leaves, and of which cluster? Name its bookkeeper.conf with --config,"
+                " or its id with --bookie-id and the metadata store as PULSAR_PREFIX_zkServers or "
+                "PULSAR_PREFIX_metadataServiceUri"
+            )
         leaving = bookie_id or identity_of(config).bookie_id
         wait_s = math.inf if wait_seconds is None else wait_seconds
         trio.run(_decommission, config, leaving, wait_s)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from bookie.process.command import bookie as command
+from runtime.command_line import FilePath
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from bookie.config import BookieConfig
     from bookie.index_rebuild import Rebuilt
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
 @command.command("rebuild-index")
 @click.option(
     "--data-dir",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=FilePath(exists=True, file_okay=False),
     help="The data directory of the stopped `vela standalone`; without it, of a `vela bookie`.",
 )
 @click.option(
     "--config",
     "config_files",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     multiple=True,
     help="The configuration files the server is started with. May be repeated.",
 )

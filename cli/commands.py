@@ -11,7 +11,6 @@ import os
 import sys
 from contextlib import contextmanager
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 import click
@@ -19,6 +18,7 @@ import click
 from cli.default_directory import DEFAULT_DATA_DIRECTORY
 from runtime.command_line import (
     EXIT_INTERRUPTED,
+    FilePath,
     configuration_options,
     first_of,
     log_level_option,
@@ -37,6 +37,7 @@ MACHINE_BOOKIES_MAX: Final = 16
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
 
     from broker.assembly.broker import RunningBroker
     from broker.ground.config import BrokerConfig
@@ -133,7 +134,7 @@ def main() -> None:
 @main.command()
 @click.option(
     "--data-dir",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     default=DEFAULT_DATA_DIRECTORY,
     show_default=True,
     help="Directory of all data. One process at a time can use it.",

@@ -40,7 +40,8 @@ def pipeline_python(environment: Mapping[str, str], tree: Path) -> str | None:
 def command(arguments: tuple[str, ...]) -> None:
     """Run a Spark job. Needs the environment that `make setup-pipeline` makes."""
     tree = Path(__file__).parents[1]
-    python = pipeline_python(os.environ, tree)
+    is_help = arguments[:1] in ((), ("-h",), ("--help",))  # which lists the jobs and needs no Spark
+    python = sys.executable if is_help else pipeline_python(os.environ, tree)
     if python is None:
         raise click.ClickException(
             "the pipeline has an environment of its own: run `make setup-pipeline`, or let "

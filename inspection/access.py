@@ -7,16 +7,17 @@ it is kept with the command's context.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 import click
 
 from ledgers.remote.tls_keys import PROTECTING, ClientTlsConfig, violated_client_rule
+from runtime.command_line import FilePath
 from settings.rules import KeyRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from ledgers.remote.network import Connect
 
@@ -45,7 +46,7 @@ def access_option(function: Callable[..., None]) -> Callable[..., None]:
     """The option that names the file."""
     return click.option(
         "--config",
-        type=click.Path(path_type=Path),
+        type=FilePath(),
         multiple=True,
         expose_value=False,
         callback=_keep,

@@ -9,17 +9,24 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from inspection.access import access, access_option, secured
 from inspection.output import Output, PayloadForm, payload_text
-from runtime.command_line import EXIT_INTERRUPTED, EXIT_REFUSED, first_of, log_to_stderr, refuse
+from runtime.command_line import (
+    EXIT_INTERRUPTED,
+    EXIT_REFUSED,
+    FilePath,
+    first_of,
+    log_to_stderr,
+    refuse,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
+    from pathlib import Path
 
     from inspection.files import Record
     from metadata.read_only_tree import Tree
@@ -35,7 +42,7 @@ ID: Final = click.IntRange(0, 2**63 - 1)
 def command() -> None:
     """Show ledgers: files of bookies, metadata, entries. Nothing is changed, except by
     `orphans --delete`."""
-    log_to_stderr("error")
+    log_to_stderr("warning")
 
 
 @contextmanager
@@ -98,7 +105,7 @@ def of_store(function: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option(
             "--data-dir",
-            type=click.Path(path_type=Path),
+            type=FilePath(),
             help="Of a `vela standalone` that is stopped.",
         ),
     ):
@@ -127,7 +134,7 @@ def with_tree(
 
 
 @command.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=FilePath())
 @_shared
 def journal(file: Path, as_json: bool, payload: str, only_ledger: int | None) -> None:
     """Records of a journal (<id>.txn)."""
@@ -146,7 +153,7 @@ def journal(file: Path, as_json: bool, payload: str, only_ledger: int | None) ->
 
 
 @command.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=FilePath())
 @click.option("--map", "only_map", is_flag=True, help="The map of a complete log, not its entries.")
 @_shared
 def log(file: Path, only_map: bool, as_json: bool, payload: str, only_ledger: int | None) -> None:
@@ -240,7 +247,7 @@ def topic(topic: str, url: str | None, data_dir: Path | None, as_json: bool) -> 
 
 
 @command.command()
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", type=FilePath())
 @click.option("--ledger", "only_ledger", type=ID, help="Where its entries are.")
 @_json
 def index(directory: Path, only_ledger: int | None, as_json: bool) -> None:
@@ -275,7 +282,7 @@ def index(directory: Path, only_ledger: int | None, as_json: bool) -> None:
 @click.argument("ledger_id", type=ID)
 @click.option(
     "--directory",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     help="Read from the ledger directory of a stopped bookie instead of from bookies.",
 )
 @click.option("--bookie", "bookie_id", help="Only what this bookie has.")

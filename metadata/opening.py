@@ -11,14 +11,18 @@ them.
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
+import trio
 
 from metadata.store import CONNECT_SECONDS_MAX, MetadataUnavailable
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from metadata.store import MetadataStore
 
 log = structlog.get_logger()
@@ -27,6 +31,8 @@ UNIX: Final = "unix:"
 ROCKSDB: Final = "rocksdb:"
 MEMORY: Final = "memory:"
 ZOOKEEPER: Final = "zk:"
+SILENT_SECONDS_MAX: Final = 2.0
+"""How long a store may take to answer before a person wants to know."""
 _DRIVER: Final = "metadata-store:"
 _NOT_SUPPORTED: Final = ("etcd:", "oxia:")
 
@@ -52,8 +58,8 @@ async def open_store(
         from metadata.socket_store import SocketStore
 
         path = _path_in(url, rest, UNIX)
-        _say_waiting(url)
-        return await SocketStore.open(path, session_timeout_seconds)
+        async with _saying_that_it_waits(url):
+            return await SocketStore.open(path, session_timeout_seconds)
     if rest.startswith(ROCKSDB):
         from metadata.rocks_store import RocksStore
 
@@ -66,12 +72,31 @@ async def open_store(
         address = zookeeper_address(rest, session_timeout_seconds, read_access(config_path))
     except (ValueError, AccessRefused) as error:
         raise MetadataUnavailable(str(error)) from error
-    _say_waiting(url)
-    return await ZooKeeperStore.open(address)
+    async with _saying_that_it_waits(url):
+        return await ZooKeeperStore.open(address)
 
 
-def _say_waiting(url: str) -> None:
+@asynccontextmanager
+async def _saying_that_it_waits(url: str) -> AsyncIterator[None]:
+    """A line at the beginning, and after a while one that commands show as well."""
     log.info("waiting for the metadata store", url=url, seconds_max=CONNECT_SECONDS_MAX)
+
+    async def warn() -> None:
+        await trio.sleep(SILENT_SECONDS_MAX)
+        log.warning(
+            "the metadata store does not answer yet", url=url, seconds_max=CONNECT_SECONDS_MAX
+        )
+
+    failure: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(warn)
+        try:
+            yield
+        except Exception as error:
+            failure = error  # not in a group, which the caller does not expect
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
 
 
 def shared_place(url: str) -> object:

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, final
 
 import click
 
@@ -35,12 +35,32 @@ EXIT_INTERRUPTED: Final = 130
 _STDOUT: Final = 1
 
 
+@final
+class FilePath(click.Path):
+    """The path of a file or directory. An empty one, as of a variable of a script that has no
+    value, is refused: it would be the working directory."""
+
+    def __init__(self, *, exists: bool = False, file_okay: bool = True) -> None:
+        super().__init__(exists=exists, file_okay=file_okay, path_type=Path)
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str | bytes | os.PathLike[str]:
+        """A Path."""
+        if value == "":
+            self.fail("the path is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def configuration_options(file: str) -> Callable[[Command], Command]:
     """Options `config_files` and `strict_config`; `file` names the kind of file."""
     files = click.option(
         "--config",
         "config_files",
-        type=click.Path(path_type=Path),
+        type=FilePath(),
         multiple=True,
         help=f"{file}; PULSAR_PREFIX_<key> variables override it. May be repeated.",
     )

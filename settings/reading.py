@@ -1,6 +1,6 @@
 """Reads properties files and `PULSAR_PREFIX_<key>` variables into a frozen dataclass of keys.
 
-Files are Java properties as in Pulsar: `key=value` lines, `#` comments. A variable overrides the
+Files are Java properties as in Pulsar (`settings.properties`). A variable overrides the
 files, a later file an earlier one. Every user error ends in one `ConfigError` whose text is the
 line to print: the place, the key, the error, the allowed values.
 
@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, final
 
 from settings.kinds import Bounds, Limit, Pattern
+from settings.plain_file import read_plain_file
+from settings.properties import WrongProperty, parse_properties
 from settings.rules import Config, nearest, parse_stock_values
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 ENVIRONMENT_PREFIX: Final = "PULSAR_PREFIX_"
 _KNOWN_KEYS_FILE: Final = Path(__file__).with_name("upstream_keys.conf")
+FILE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""A stock file has 100 KB."""
 _TRUE: Final = frozenset({"true"})
 _FALSE: Final = frozenset({"false"})
 
@@ -110,21 +114,18 @@ def read_properties(path: Path) -> list[Setting]:
     Raises: ConfigError: not readable, or a line that is no setting.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        data = read_plain_file(path, FILE_BYTES_MAX)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', error)}") from error
+    if len(data) > FILE_BYTES_MAX:
+        raise ConfigError(f"cannot read {path}: it has more than {FILE_BYTES_MAX} bytes")
+    try:
+        found = parse_properties(data.decode())
     except UnicodeDecodeError as error:
         raise ConfigError(f"cannot read {path}: it is not UTF-8 text") from error
-    settings: list[Setting] = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        stripped = line.strip()
-        if not stripped or stripped[0] in "#!":
-            continue
-        key, separator, value = stripped.partition("=")
-        if not separator or not key.strip():
-            raise ConfigError(f"{path}:{number}: expected key=value, found {stripped!r}")
-        settings.append(Setting(key.strip(), value.strip(), f"{path}:{number}"))
-    return settings
+    except WrongProperty as error:
+        raise ConfigError(f"{path}:{error.line}: {error}") from error
+    return [Setting(each.key, each.value, f"{path}:{each.line}") for each in found]
 
 
 def environment_settings(environment: Mapping[str, str]) -> list[Setting]:

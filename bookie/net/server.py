@@ -38,6 +38,7 @@ from protocol.bookkeeper.packets import FRAME_SIZE_MAX
 from protocol.bookkeeper.request_runs import AddRun, Asked, RequestDecoder
 from protocol.errors import RemoteProtocolError
 from runtime.held_bytes import HeldBytes
+from runtime.listening import open_listeners
 from runtime.send_queue import SendQueue
 from runtime.transport import Taken, TcpTransports
 
@@ -128,7 +129,7 @@ class BookieServer:
 
         Raises: OSError: the address is not available.
         """
-        self.listen_on(await trio.open_tcp_listeners(port, host=host))
+        self.listen_on(await open_listeners(port, host))
 
     def listen_on(self, listeners: list[trio.SocketListener]) -> None:
         """Listen on what is bound already, perhaps for a long time."""

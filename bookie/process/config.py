@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from bookie.config import ADDED_BY, BookieConfig, violated_compaction_rule
 from bookie.process.tls import PROTECTING as OF_TLS
 from bookie.process.tls import BookieTlsConfig, violated_tls_rule
+from settings.hosts import violated_host_rule
 from settings.kinds import Count, NoneAtZero, Port, Positive  # noqa: TC001 - read at run time
 from settings.rules import Alias, KeyRules
 
@@ -142,7 +143,8 @@ def check_together(config: BookieProcessConfig) -> str:
     if not config.bookiePort and not config.bookieId:
         return "bookiePort=0 needs a bookieId: the name of a bookie must not change with its port"
     return (
-        violated_metadata_rule(config)
+        violated_host_rule("advertisedAddress", config.advertisedAddress)
+        or violated_metadata_rule(config)
         or violated_compaction_rule(config)
         or violated_tls_rule(config)
     )

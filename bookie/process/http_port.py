@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from bookie.errors import BookieRefusesToStart
+from runtime.listening import open_listeners
 from web.callers import CallerRules
 from web.limits import HttpLimits
 from web.server import Door, HttpServer
@@ -28,7 +29,7 @@ HTTP_CONNECTIONS_MAX: Final = 64
 async def bind(stack: AsyncExitStack, host: str, port: int, key: str) -> list[trio.SocketListener]:
     """Listeners that are closed with `stack`. Raises: BookieRefusesToStart."""
     try:
-        listeners = await trio.open_tcp_listeners(port, host=host)
+        listeners = await open_listeners(port, host)
     except OSError as error:
         reason = error.strerror or str(error)
         raise BookieRefusesToStart(f"cannot listen on {host}:{port} ({key}): {reason}") from error

@@ -39,14 +39,17 @@ class Identity:
     bind_host: str
 
 
-def identity_of(config: BookieProcessConfig) -> Identity:
-    """Raises: BookieRefusesToStart: there is no address that clients could use."""
-    host = config.advertisedAddress or _own_host(config)
+def identity_of(config: BookieProcessConfig, process: str = "bookie") -> Identity:
+    """`process` is what a refusal calls it.
+
+    Raises: BookieRefusesToStart: there is no address that clients could use.
+    """
+    host = config.advertisedAddress or _own_host(config, process)
     own_address = "" if config.advertisedAddress else _loopback_address(host)
     if own_address and not config.allowLoopback:
         raise BookieRefusesToStart(
-            f"this bookie would be at {host}, where only this machine reaches it. Name its address "
-            "in advertisedAddress, or set allowLoopback=true"
+            f"this {process} would be at {host}, where only this machine reaches it. Name its "
+            "address in advertisedAddress, or set allowLoopback=true"
         )
     bind_host = config.bindAddress
     if not bind_host and config.listeningInterface:
@@ -75,7 +78,7 @@ def interface_address(name: str) -> str:
     return socket.inet_ntoa(answer[20:24])
 
 
-def _own_host(config: BookieProcessConfig) -> str:
+def _own_host(config: BookieProcessConfig, process: str) -> str:
     name = socket.getfqdn()
     try:
         if config.listeningInterface:
@@ -85,8 +88,8 @@ def _own_host(config: BookieProcessConfig) -> str:
             address = socket.gethostbyname(name)
     except OSError as error:
         raise BookieRefusesToStart(
-            f"the name of this machine, {name!r}, has no address ({error.strerror}): name the "
-            "bookie's address in advertisedAddress"
+            f"the name of this machine, {name!r}, has no address ({error.strerror}): name that "
+            f"of this {process} in advertisedAddress"
         ) from error
     if not config.useHostNameAsBookieID:
         return address

@@ -102,7 +102,7 @@ async def assembled_broker(
         clock = SystemClock()
         authentication = _authentication(config, clock)
         ports = Ports(config)
-        doors = ports.bind_web(stack)
+        doors = await ports.bind_web(stack)
         front_page = _admin_front(config, authentication)
         nursery = await stack.enter_async_context(trio.open_nursery())
         stack.callback(nursery.cancel_scope.cancel)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import socket
 from typing import TYPE_CHECKING, Final, final
 
 from broker.assembly.parts import StartError
 from broker.configuration.advertised_listeners import listeners_of
 from broker.configuration.tls_config import binary_tls, web_tls
 from broker.peers.broker_address import BrokerAddress
+from runtime.listening import open_sockets
 from security.tls_suites import UnusableTls
 from web.https import Https
 from web.server import Door
 
 if TYPE_CHECKING:
+    import socket
     from contextlib import AsyncExitStack
 
     import trio
@@ -72,17 +73,18 @@ class Ports:
         if self._https is not None:
             nursery.start_soon(self._https.run)
 
-    def bind_web(self, stack: AsyncExitStack) -> list[Door]:
+    async def bind_web(self, stack: AsyncExitStack) -> list[Door]:
         """Listen for HTTP; `stack` closes the sockets. Raises: StartError."""
         config, doors = self._config, []
         if config.webServicePort is not None:
-            listening = bind_http(config.bindAddress, config.webServicePort, "webServicePort")
-            doors.append(Door(stack.enter_context(listening)))
-            self._know("http", _port_of(listening))
+            bound = await bind_http(config.bindAddress, config.webServicePort, "webServicePort")
+            doors += [Door(stack.enter_context(each)) for each in bound]
+            self._know("http", _port_of(bound[0]))
         if config.webServicePortTls is not None and self._https is not None:
-            listening = bind_http(config.bindAddress, config.webServicePortTls, "webServicePortTls")
-            doors.append(self._https.door(stack.enter_context(listening)))
-            self._know("https", _port_of(listening))
+            port = config.webServicePortTls
+            bound = await bind_http(config.bindAddress, port, "webServicePortTls")
+            doors += [self._https.door(stack.enter_context(each)) for each in bound]
+            self._know("https", _port_of(bound[0]))
         return doors
 
     async def bind_broker(self, listener: BrokerListener) -> None:
@@ -110,19 +112,12 @@ class Ports:
         self._urls[scheme] = f"{scheme}://{self._host}:{port}"
 
 
-def bind_http(host: str, port: int, key: str) -> socket.socket:
-    """A listening socket. Raises: StartError."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+async def bind_http(host: str, port: int, key: str) -> list[socket.socket]:
+    """Listening sockets of one port. Raises: StartError."""
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen(HTTP_BACKLOG)
+        return await open_sockets(port, host, HTTP_BACKLOG)
     except OSError as error:
-        listening.close()
         raise cannot_listen(key, host, port, error) from error
-    listening.setblocking(False)
-    return listening
 
 
 def cannot_listen(key: str, host: str, port: int, error: OSError) -> StartError:

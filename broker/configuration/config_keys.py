@@ -14,6 +14,7 @@ from broker.configuration.tls_config import violated_port_rule
 from broker.ground.config import DEFAULT_AUTHORIZATION, WILDCARD_ADDRESSES, BrokerConfig
 from broker.tenancy.policies.effective import violated_type_rule
 from broker.tenancy.policies.persistence import violated_quorum_rule
+from settings.hosts import violated_host_rule
 from settings.rules import Alias, KeyRules
 
 if TYPE_CHECKING:
@@ -183,7 +184,8 @@ def access_notice(config: BrokerConfig) -> str:
 def check_together(config: BrokerConfig) -> str:
     """The violated rule between keys, or an empty text."""
     return (
-        violated_quorum_rule(config)
+        violated_host_rule("advertisedAddress", config.advertisedAddress)
+        or violated_quorum_rule(config)
         or violated_compaction_rule(config)
         or violated_port_rule(config)
         or violated_listener_rule(config)

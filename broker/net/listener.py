@@ -8,7 +8,6 @@ the number of connections in any case.
 from __future__ import annotations
 
 import gc
-import socket
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, final
@@ -20,10 +19,12 @@ from broker.net.session import AnySession, Session
 from protocol import commands
 from protocol.errors import ServerError
 from runtime.accepting import TurnedAway, accept_connections, stop_listening
+from runtime.listening import open_sockets
 from runtime.open_files import connections_max, not_admitted_max
 from runtime.transport import SocketTransport, StreamTransport
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
     from broker.net.attached import Commands
@@ -82,11 +83,7 @@ class BrokerListener:
 
         Raises: OSError: the address is not available.
         """
-        listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
-        for listener in listeners:
-            bound = listener.socket
-            listening = socket.socket(bound.family, bound.type, bound.proto, bound.detach())
-            listening.setblocking(False)
+        for listening in await open_sockets(port, host, BACKLOG):
             self._ports.append((listening, over))
         return int(self._ports[-1][0].getsockname()[1])
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from cli.default_directory import DEFAULT_DATA_DIRECTORY
 from cli.metadata_copy.names import NODE_BYTES_MAX
-from runtime.command_line import first_of, log_to_stderr, refuse
+from runtime.command_line import FilePath, first_of, log_to_stderr, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from broker.cluster.cluster_metadata import Json
     from broker.ground.config import BrokerConfig
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.command("copy-metadata")
 @click.option(
     "--data-dir",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     default=DEFAULT_DATA_DIRECTORY,
     show_default=True,
     help="The data directory of the stopped `vela standalone`. It is not changed.",
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "--config",
     "config_files",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     multiple=True,
     help="The configuration files of `vela standalone`. May be repeated.",
 )

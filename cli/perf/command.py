@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import Any, Final, NoReturn, final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
 import click
+
+from runtime.command_line import FilePath
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MODES: Final = ("broadcast", "own")
 TYPES: Final = ("exclusive", "shared", "failover")
@@ -151,8 +155,8 @@ class _Bars:
     default="",
     help="Write every delivery as CSV into this directory; vela pipeline latency-report reads it.",
 )
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the report.")
-@click.option("--png", "png_path", type=click.Path(path_type=Path), help="Draw the report.")
+@click.option("--json", "json_path", type=FilePath(), help="Write the report.")
+@click.option("--png", "png_path", type=FilePath(), help="Draw the report.")
 def fanout(
     *,
     json_path: Path | None,

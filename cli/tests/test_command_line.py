@@ -273,3 +273,99 @@ def test_a_missing_environment_is_told_in_a_sentence():
 
     assert done.returncode != 0
     assert "/nonexistent/python cannot be started: No such file or directory" in done.stderr
+
+
+def test_an_advertised_address_that_is_no_host_is_refused():
+    text = refusal("--in-memory", "--advertised-address", "http://x:80/")
+    assert "advertisedAddress='http://x:80/' is no host" in text
+
+
+def test_a_configuration_that_is_a_pipe_is_refused_without_waiting(tmp_path):
+    path = tmp_path / "pipe.conf"
+    os.mkfifo(path)
+    text = refusal("--in-memory", "--config", str(path))
+    assert text == f"vela: cannot read {path}: it is not a regular file"
+
+
+@pytest.mark.parametrize("option", ["--data-dir", "--config"])
+def test_an_empty_path_is_refused_and_is_not_the_working_directory(option):
+    text = refusal(option, "")
+    assert f"Invalid value for '{option}': the path is empty" in text
+
+
+def test_settings_in_any_form_of_java_properties_have_their_effect(tmp_path):
+    path = tmp_path / "forms.conf"
+    path.write_text("bindAddress: \\\n   0.0.0.0\nadvertisedAddress broker.example.org\n")
+    process = start("--in-memory", "--config", str(path))
+    try:
+        ready = process.stdout.readline()
+    finally:
+        process.kill()
+        process.communicate()
+    assert ready.startswith("vela standalone ready: pulsar://broker.example.org:")
+
+
+def test_all_addresses_of_ipv6_are_those_of_ipv4_as_well():
+    process = start("--in-memory", "--bind-address", "::", PULSAR_PREFIX_bookiePort="0")
+    try:
+        ports = re.findall(r"localhost:(\d+)", process.stdout.readline())
+        assert len(ports) == 3
+        for port in ports:
+            for host in ("127.0.0.1", "::1", "localhost"):
+                socket.create_connection((host, int(port)), SECONDS_MAX).close()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def vela(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        env={**ENVIRONMENT, **environment},
+        cwd=Path(__file__).parents[2],
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], []])
+def test_the_jobs_are_listed_without_the_environment_that_has_spark(arguments):
+    done = vela("pipeline", *arguments, VELA_PIPELINE_PYTHON="/nonexistent/python")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: vela pipeline JOB")
+    assert "archive" in done.stdout
+
+
+def test_autorecovery_speaks_of_its_own_address():
+    done = vela("autorecovery", PULSAR_PREFIX_advertisedAddress="http://x")
+    assert done.stderr.startswith("vela: advertisedAddress='http://x' is no host")
+    done = vela("autorecovery", PULSAR_PREFIX_listeningInterface="lo")
+    assert "bookie" not in done.stderr
+    assert "this autorecovery would be at 127.0.0.1" in done.stderr
+
+
+def test_a_decommission_without_configuration_asks_which_bookie_is_meant():
+    done = vela("bookie-decommission")
+    assert done.returncode == 1
+    assert done.stderr.startswith("vela: which bookie leaves, and of which cluster? Name its")
+
+
+def test_a_command_that_waits_for_its_metadata_store_says_so():
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        url = f"zk:127.0.0.1:{nobody.getsockname()[1]}"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cli", "ledger", "list", "--metadata-store", url],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
+            cwd=Path(__file__).parents[2],
+        )
+        with process:
+            first = process.stderr.readline()
+            is_waiting = process.poll() is None
+            process.kill()
+    assert is_waiting
+    assert "the metadata store does not answer yet" in first
+    assert url in first

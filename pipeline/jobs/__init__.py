@@ -19,3 +19,9 @@ JOBS: Final = {
 def module_of(name: str) -> str:
     """The module of a job."""
     return f"pipeline.jobs.{name.replace('-', '_')}"
+
+
+def usage() -> str:
+    """The help of `vela pipeline`. It needs nothing that only the jobs' environment has."""
+    head = "usage: vela pipeline JOB [OPTIONS]; vela pipeline JOB --help"
+    return "\n".join([head, "", "jobs:", *(f"  {name:18}{what}" for name, what in JOBS.items())])

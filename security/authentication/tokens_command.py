@@ -13,7 +13,6 @@ import re
 import secrets
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
@@ -21,7 +20,7 @@ import jwt
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from runtime.command_line import refuse
+from runtime.command_line import FilePath, refuse
 from security.authentication.claims import ClaimRules
 from security.authentication.identity import AuthenticationFailed, ProviderRefused
 from security.authentication.key_sources import read_source
@@ -37,6 +36,7 @@ from security.authentication.signatures import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
@@ -86,7 +86,7 @@ def _algorithm(choices: tuple[str, ...], default: str) -> Callable[[Any], Any]:
 
 @command.command("create-secret-key")
 @_algorithm(tuple(_SECRET_BYTES), "HS256")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="File [default: stdout].")
+@click.option("-o", "--output", type=FilePath(), help="File [default: stdout].")
 @click.option("-b", "--base64", "in_base64", is_flag=True, help="Write base64 instead of bytes.")
 def create_secret_key(algorithm: str, output: Path | None, in_base64: bool) -> None:
     """Make a secret for tokenSecretKey."""
@@ -101,8 +101,8 @@ def create_secret_key(algorithm: str, output: Path | None, in_base64: bool) -> N
 
 @command.command("create-key-pair")
 @_algorithm(_OF_KEY_PAIRS, "RS256")
-@click.option("--output-private-key", type=click.Path(path_type=Path), required=True)
-@click.option("--output-public-key", type=click.Path(path_type=Path), required=True)
+@click.option("--output-private-key", type=FilePath(), required=True)
+@click.option("--output-public-key", type=FilePath(), required=True)
 def create_key_pair(algorithm: str, output_private_key: Path, output_public_key: Path) -> None:
     """Make a private key, which signs tokens, and the key for tokenPublicKey. Both are DER."""
     key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
@@ -176,7 +176,7 @@ def _signed(
 _TOKEN: Final = click.argument("token", required=False)
 _STDIN: Final = click.option("-i", "--stdin", is_flag=True, help="Read the token from stdin.")
 _TOKEN_FILE: Final = click.option(
-    "-f", "--token-file", type=click.Path(path_type=Path), help="Read the token from a file."
+    "-f", "--token-file", type=FilePath(), help="Read the token from a file."
 )
 
 
