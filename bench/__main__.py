@@ -16,17 +16,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import report, rest
+from bench import oracle, report, rest, telemetry
 from bench.results import SERVERS, Origin, Results
 from bench.rounds import Rounds, run_and_report, tell, wanted_scenarios
-from bench.scenarios import SCENARIOS, Bench, warm_up
+from bench.scenarios import SCENARIOS as PUBLISHING
+from bench.scenarios import Bench, warm_up
 from bench.session import Session
 from bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine
-from compat_tests.oracle.distribution import PULSAR_VERSION, pulsar_home
 
 if TYPE_CHECKING:
     from bench.results import Figures
 
+SCENARIOS = {**PUBLISHING, telemetry.NAME: telemetry.max_rate}
 NAMES = [*rest.SCENARIOS, *SCENARIOS]
 
 
@@ -48,7 +49,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only-server", choices=SERVERS, help="for profiling; nothing is written")
     parser.add_argument("--report", action="store_true", help="write table and plot again, and end")
     parser.add_argument("--list", action="store_true", help="list the scenarios and end")
-    return parser.parse_args()
+    return oracle.parsed(parser)
 
 
 class Run:
@@ -64,7 +65,6 @@ class Run:
         self._rounds = Rounds(results, origin, names, save_or_not, options.resume)
         self._session = Session(
             Bench(
-                home=pulsar_home(),
                 windows=1,
                 catch_up_messages=20_000 if options.quick else 300_000,
                 cold_messages_per_topic=10 if options.quick else 40,
@@ -111,7 +111,7 @@ class Run:
 def save(results: Results) -> None:
     """Write the JSON file with the rows of the table in front."""
     results.save(
-        pulsar=PULSAR_VERSION,
+        pulsar=oracle.chosen().version,
         machine=machine(),
         note=report.SAID,
         rows=[asdict(row) for row in report.rows(results.shown())],
@@ -139,7 +139,7 @@ def main() -> int:
     if options.list:
         print("\n".join(NAMES))
         return 0
-    output = options.output or (QUICK_OUTPUT if options.quick else OUTPUT)
+    output = oracle.output(options)
     results = Results(output / "benchmark.json", NAMES)
     if options.report:
         write_report(results)

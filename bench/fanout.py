@@ -21,10 +21,11 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from bench import fanout_report as report
+from bench import oracle
 from bench.fanout_report import Load, Measured, Row
 from bench.secured_servers import vela_over_tls
 from bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine_now
-from compat_tests.oracle.distribution import PULSAR_VERSION, TREE, OracleAbsent, pulsar_home
+from compat_tests.oracle.distribution import TREE, OracleAbsent
 from compat_tests.oracle.pulsar_server import PulsarServer
 from compat_tests.oracle.server_process import ServerFailed
 from compat_tests.oracle.vela_server import VelaServer
@@ -206,7 +207,7 @@ class Run:
                     self._vela(each)
 
     def _pulsar(self, wanted: list[Row]) -> None:
-        server = PulsarServer(self._directory / "pulsar", small=False)
+        server = PulsarServer(self._directory / "pulsar", small=False, release=oracle.chosen())
         measured = [Measured(row) for row in wanted]
         self.measured += measured
         try:
@@ -275,8 +276,8 @@ def main() -> int:
     parser.add_argument("--only-server", choices=("vela", "pulsar"))
     parser.add_argument("--quick", action="store_true", help=f"small; into {QUICK_OUTPUT}")
     parser.add_argument("--output", type=Path, help=f"directory of the files (default {OUTPUT})")
-    options = parser.parse_args()
-    output = options.output or (QUICK_OUTPUT if options.quick else OUTPUT)
+    options = oracle.parsed(parser)
+    output = oracle.output(options)
     output.mkdir(parents=True, exist_ok=True)
     wanted = [
         row
@@ -291,14 +292,14 @@ def main() -> int:
         "date": time.strftime("%Y-%m-%d %H:%M"),
         "commit": commit(),
         "vela": how_vela_runs(),
-        "pulsar": PULSAR_VERSION,
+        "pulsar": oracle.chosen().version,
         "machine": machine_now(),
         "messages": (QUICK_LOAD if options.quick else report.USUAL_LOAD).messages,
     }
     run = Run(directory, output)
     try:
         if any(row.server == "pulsar" for row in wanted):
-            pulsar_home()
+            oracle.chosen().fetch()
         run.all_of(wanted)
     except OracleAbsent as absent:
         print(f"the ratio needs real Pulsar: {absent}; or --only-server vela", file=sys.stderr)

@@ -14,6 +14,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from bench import oracle
 from bench.disk_room import SERVER_BYTES_MAX
 from bench.growth_loads import CONFIGURATION, Fanouts, Growing, publishing
 from bench.growth_report import (
@@ -31,8 +32,7 @@ from bench.results import Origin, Results
 from bench.rounds import Rounds, run_and_report, tell
 from bench.scenarios import Bench, warm_up
 from bench.session import RoundFailed, Session, new_server
-from bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine
-from compat_tests.oracle.distribution import PULSAR_VERSION, pulsar_home
+from bench.tree import QUICK_OUTPUT, commit, how_vela_runs, machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,7 +81,6 @@ class Run:
         self, axis: str, values: Sequence[int], group: list[str], *, goes_on: bool
     ) -> bool:
         bench = Bench(
-            home=pulsar_home(),
             windows=1 if self._options.quick else 2,
             catch_up_messages=0,
             cold_messages_per_topic=0,
@@ -146,7 +145,7 @@ class Run:
 
 
 def _about(seconds_max: float) -> dict[str, Any]:
-    return {"pulsar": PULSAR_VERSION, "machine": machine(), "seconds_max": seconds_max}
+    return {"pulsar": oracle.chosen().version, "machine": machine(), "seconds_max": seconds_max}
 
 
 def _arguments() -> argparse.Namespace:
@@ -163,7 +162,7 @@ def _arguments() -> argparse.Namespace:
         "--quick", action="store_true", help=f"two points of each axis; into {QUICK_OUTPUT}"
     )
     parser.add_argument("--report", action="store_true", help="write page and plot again, and end")
-    return parser.parse_args()
+    return oracle.parsed(parser)
 
 
 def _measure(options: argparse.Namespace, directory: Path, results: Results) -> bool:
@@ -192,7 +191,7 @@ def _write_report(results: Results) -> None:
 def main() -> int:
     """Run, print the tables, write the files; 1 when Vela could not be measured at a point."""
     options = _arguments()
-    output = QUICK_OUTPUT if options.quick else OUTPUT
+    output = oracle.output(options)
     values_of = {axis: each.quick if options.quick else each.values for axis, each in AXES.items()}
     results = Results(output / "growth.json", names(values_of))
     if options.report:

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
-from bench import backlog_bounds
+from bench import backlog_bounds, oracle
 from bench.rounds import tell
+from bench.session import new_server
 from bench.tree import OUTPUT, commit, how_vela_runs, machine
-from compat_tests.oracle.distribution import PULSAR_VERSION, TREE
-from compat_tests.oracle.pulsar_server import PulsarServer
+from compat_tests.oracle.distribution import TREE
 from compat_tests.oracle.vela_server import VelaServer
 
 if TYPE_CHECKING:
@@ -269,8 +269,8 @@ def document(results: Sequence[Held], bounds: Sequence[backlog_bounds.Bound], or
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.limits")
     parser.add_argument("--seconds", type=float, default=60.0, help="measured (default 60)")
-    parser.add_argument("--output", type=Path, default=OUTPUT, help=f"directory ({OUTPUT})")
-    return parser.parse_args()
+    parser.add_argument("--output", type=Path, help=f"directory ({OUTPUT})")
+    return oracle.parsed(parser)
 
 
 def main() -> int:
@@ -280,8 +280,8 @@ def main() -> int:
     bounds: list[backlog_bounds.Bound] = []
     (TREE / "build").mkdir(exist_ok=True)
     with TemporaryDirectory(dir=TREE / "build") as directory:
-        for kind in (VelaServer, PulsarServer):
-            server = kind(Path(directory) / kind.name, backlog_bounds.CHECKED_EVERY_SECOND)
+        for name in ("vela", "pulsar"):
+            server = new_server(name, Path(directory), backlog_bounds.CHECKED_EVERY_SECOND)
             try:
                 server.start()
                 results += measure(server, options.seconds)
@@ -291,13 +291,15 @@ def main() -> int:
                 server.close()
             tell(f"{server.name} measured")
     origin = (
-        f"Apache Pulsar {PULSAR_VERSION}; Vela at {commit()}, {how_vela_runs()}; on {machine()}."
+        f"Apache Pulsar {oracle.chosen().version}; Vela at {commit()}, {how_vela_runs()};"
+        f" on {machine()}."
     )
-    options.output.mkdir(parents=True, exist_ok=True)
-    (options.output / "limits.md").write_text(document(results, bounds, origin))
+    output = oracle.output(options)
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "limits.md").write_text(document(results, bounds, origin))
     limits: list[Held | backlog_bounds.Bound] = [*results, *bounds]
     rows = [{**asdict(each), "met": each.is_met} for each in limits]
-    (options.output / "limits.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    (output / "limits.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n")
     print(f"{table(results)}\n\n{backlog_bounds.table(bounds)}")
     return 0 if all(each.is_met for each in limits if each.server == VelaServer.name) else 1
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from bench import fanout, peers_servers
+from bench import fanout, oracle, peers_servers
 from bench.disk_room import NoRoom, disk_of, shortage, used_bytes
 from bench.fanout_report import USUAL_LOAD, Row
 from bench.measurement import BrokerMeter, write_out
@@ -41,9 +41,9 @@ from bench.results import Origin, Results
 from bench.rounds import Rounds, run_and_report, tell, wanted_scenarios
 from bench.scenarios import is_warm
 from bench.session import DISK_CONFIGURATION, RoundFailed, new_server, wait_freed
-from bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine
+from bench.tree import QUICK_OUTPUT, commit, how_vela_runs, machine
 from bench.victim import MeasureFailed, Program
-from compat_tests.oracle.distribution import PULSAR_VERSION, OracleAbsent, pulsar_home
+from compat_tests.oracle.distribution import PULSAR_VERSION, OracleAbsent
 from compat_tests.oracle.server_process import ServerFailed
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ def _built() -> dict[str, str]:
     for name, make in (
         ("nats", peers_servers.build_go),
         ("kafka", peers_servers.build_kafka),
-        ("pulsar", pulsar_home),
+        ("pulsar", oracle.chosen().fetch),
     ):
         try:
             make()
@@ -291,14 +291,14 @@ def _arguments() -> argparse.Namespace:
         "--quick", action="store_true", help=f"one short round, no warm-up; into {QUICK_OUTPUT}"
     )
     parser.add_argument("--report", action="store_true", help="write the page again, and end")
-    options = parser.parse_args()
+    options = oracle.parsed(parser)
     if options.quick:
         options.rounds = 1
     return options
 
 
 def _about() -> dict[str, Any]:
-    own = {"Pulsar and its client": PULSAR_VERSION}
+    own = {"Pulsar": oracle.chosen().version, "Pulsar's client": PULSAR_VERSION}
     return {"machine": machine(), "versions": own | peers_servers.versions_built()}
 
 
@@ -348,7 +348,7 @@ def _write_report(results: Results) -> None:
 def main() -> int:
     """Run, print the tables, write the files; 1 when something could not be measured."""
     options = _arguments()
-    output = QUICK_OUTPUT if options.quick else OUTPUT
+    output = oracle.output(options)
     results = Results(output / "peers.json", list(LOADS))
     if options.report:
         _write_report(results)

@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
+from bench import oracle
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from bench.subject import Subject
 
 T = TypeVar("T")
 
-CLIENT_MEMORY = "-Xms256m -Xmx1g -XX:MaxDirectMemorySize=1g"
 WINDOW_SECONDS = 10.0
 _NUMBER = r"\s*([\d.,]+)"
 _WINDOW = re.compile(
@@ -94,7 +94,6 @@ class PerfClient:
 
     def __init__(
         self,
-        home: Path,
         server: Subject,
         arguments: list[str],
         look: Callable[[], None] = lambda: None,
@@ -104,17 +103,12 @@ class PerfClient:
         self._lines: list[tuple[float, str]] = []
         self._changed = threading.Condition()
         self._ended = False
-        command = [str(home / "bin" / "pulsar-perf"), arguments[0], "-u", server.service_url]
+        release = oracle.chosen()
+        command = [*release.perf_command(log_directory), arguments[0], "-u", server.service_url]
         command += server.perf_arguments
         self._process = subprocess.Popen(
             [*command, *arguments[1:]],
-            env=os.environ
-            | {
-                "PULSAR_MEM": CLIENT_MEMORY,
-                "PULSAR_GC": "-XX:+UseParallelGC",
-                "PULSAR_LOG_IMMEDIATE_FLUSH": "true",
-                "PULSAR_LOG_DIR": str(log_directory),
-            },
+            env=os.environ | release.perf_environment(log_directory),
             cwd=server.directory,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from bench import oracle
 from bench.expiry import Connection, fill
 from bench.measurement import MEBIBYTE, idle_figures
 from bench.session import VELA_CONFIGURATION
@@ -115,7 +116,7 @@ def own_server(name: str, directory: Path) -> ServerProcess:
     """A server for one measurement, not started yet."""
     if name == "vela":
         return VelaForClients(directory / "vela", VELA_CONFIGURATION)
-    return PulsarForClients(directory / "pulsar", None, small=False)
+    return PulsarForClients(directory / "pulsar", None, small=False, release=oracle.chosen())
 
 
 def start_and_rest(server: ServerProcess, counts: Counts, watch_seconds: float) -> Figures:

@@ -21,7 +21,6 @@ from bench.victim import MeasureFailed, Victim
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from bench.results import Figures
     from bench.subject import Subject
@@ -45,7 +44,6 @@ _serial = itertools.count()
 class Bench:
     """The needs of a scenario besides the server."""
 
-    home: Path
     windows: int
     catch_up_messages: int
     cold_messages_per_topic: int
@@ -57,7 +55,7 @@ class Bench:
     def perf(self, server: Subject, *arguments: str) -> PerfClient:
         """A pulsar-perf on this server."""
         look = partial(self.look, server)
-        client = PerfClient(self.home, server, list(arguments), look)
+        client = PerfClient(server, list(arguments), look)
         self.clients.append(client)
         return client
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from bench import oracle
 from bench.session import DISK_CONFIGURATION, VELA_CONFIGURATION
 from compat_tests.authorized_servers import SECRET, SUPER, token
 from compat_tests.oracle.ports import free_ports
@@ -51,7 +52,7 @@ def make(name: str, directory: Path) -> ServerProcess:
     if name == VELA:
         return VelaServer(place, VELA_CONFIGURATION | DISK_CONFIGURATION)
     if name == PULSAR:
-        return PulsarServer(place, dict(DISK_CONFIGURATION), small=False)
+        return PulsarServer(place, dict(DISK_CONFIGURATION), small=False, release=oracle.chosen())
     place.mkdir(parents=True)
     authority = Authority("authority")
     keys = _keys(authority, place)
@@ -64,7 +65,9 @@ def make(name: str, directory: Path) -> ServerProcess:
             "brokerClientAuthenticationParameters": f"token:{token(SUPER)}",
             "brokerClientTlsEnabled": "false",
         }
-        server = _SecuredPulsar(place, DISK_CONFIGURATION | keys | own, small=False)
+        server = _SecuredPulsar(
+            place, DISK_CONFIGURATION | keys | own, small=False, release=oracle.chosen()
+        )
     server.http_headers = {"Authorization": f"Bearer {token(SUPER)}"}
     server.perf_arguments = [
         "--auth-plugin",

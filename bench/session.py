@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from bench import oracle
 from bench.disk_room import (
     KEPT_BYTES_MAX,
     REMOVED_BYTES_MAX,
@@ -58,7 +59,7 @@ def new_server(name: str, directory: Path, disk: dict[str, str] | None = None) -
     """A server of the benchmark, not started yet; `disk` is added to its configuration."""
     if name == "vela":
         return VelaServer(directory / "vela", VELA_CONFIGURATION | (disk or {}))
-    return PulsarServer(directory / "pulsar", disk, small=False)
+    return PulsarServer(directory / "pulsar", disk, small=False, release=oracle.chosen())
 
 
 _server_with_little_disk = partial(new_server, disk=DISK_CONFIGURATION)

@@ -17,7 +17,6 @@ from pathlib import Path
 from statistics import median
 
 from bench.perf_client import PerfClient
-from compat_tests.oracle.distribution import pulsar_home
 from compat_tests.oracle.vela_machine import VelaMachine
 
 BROKERS = (1, 2, 4)
@@ -37,9 +36,7 @@ def measure(directory: Path, brokers: int, load: str, windows: int) -> Costs:
     machine.start()
     arguments = ["produce", "-s", "1024", "-r", "10000000", "-t", str(TOPICS), *LOADS[load]]
     try:
-        with PerfClient(
-            pulsar_home(), machine, [*arguments, "persistent://public/default/several"]
-        ) as perf:
+        with PerfClient(machine, [*arguments, "persistent://public/default/several"]) as perf:
             begun = perf.wait_begun()
             before = machine.cpu_by_kind()
             last = perf.wait_window(begun + windows)

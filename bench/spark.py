@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
+from bench import oracle
 from bench import spark_report as report
 from bench.measurement import write_out
 from bench.rounds import turns
@@ -26,7 +27,7 @@ from bench.spark_reader import ReadFailed, SparkReader
 from bench.spark_report import Backfill, Measured, Results, Variant
 from bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine_now
 from compat_tests.clients.driver import ClientAbsent
-from compat_tests.oracle.distribution import PULSAR_VERSION, TREE, OracleAbsent, pulsar_home
+from compat_tests.oracle.distribution import TREE, OracleAbsent
 from compat_tests.oracle.pulsar_server import PulsarServer
 from compat_tests.oracle.server_process import ServerFailed
 from compat_tests.oracle.vela_server import VelaServer
@@ -259,7 +260,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help=f"small; into {QUICK_OUTPUT}")
     parser.add_argument("--output", type=Path, help=f"directory of the files (default {OUTPUT})")
-    options = parser.parse_args()
+    options = oracle.parsed(parser)
     if options.quick:
         options.rounds = 1
         options.backfill_megabytes = min(options.backfill_megabytes, QUICK_BACKFILL_MEGABYTES)
@@ -288,7 +289,7 @@ def measure(run: Run, options: argparse.Namespace, begun: float) -> None:
 def main() -> int:
     """Run, print the tables, write the files; 1 when something could not be measured."""
     options = _options()
-    output = options.output or (QUICK_OUTPUT if options.quick else OUTPUT)
+    output = oracle.output(options)
     output.mkdir(parents=True, exist_ok=True)
     (TREE / "build").mkdir(exist_ok=True)
     directory = Path(mkdtemp(prefix="spark-", dir=TREE / "build"))
@@ -298,8 +299,10 @@ def main() -> int:
         with ExitStack() as stack:
             connector_python, *_, jar = spark_command()
             if options.only_server != "vela":
-                pulsar_home()
-                servers["pulsar"] = PulsarServer(directory / "pulsar", CONFIGURATION, small=False)
+                oracle.chosen().fetch()
+                servers["pulsar"] = PulsarServer(
+                    directory / "pulsar", CONFIGURATION, small=False, release=oracle.chosen()
+                )
             if options.only_server != "pulsar":
                 configuration = CONFIGURATION | VELA_CONFIGURATION
                 servers["vela"] = VelaServer(directory / "vela", configuration)
@@ -335,7 +338,7 @@ def _about(options: argparse.Namespace, readers: dict[str, SparkReader]) -> dict
         "date": time.strftime("%Y-%m-%d %H:%M"),
         "commit": commit(),
         "vela": how_vela_runs(),
-        "pulsar": PULSAR_VERSION,
+        "pulsar": oracle.chosen().version,
         "machine": machine_now(),
         "cores": options.cores,
         "connector": CONNECTOR_VERSION,

@@ -11,9 +11,10 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine_now
+from bench import oracle
+from bench.tree import QUICK_OUTPUT, commit, how_vela_runs, machine_now
 from bench.victim import MeasureFailed
-from compat_tests.oracle.distribution import PULSAR_VERSION, TREE, OracleAbsent
+from compat_tests.oracle.distribution import TREE, OracleAbsent
 from compat_tests.oracle.server_process import ServerFailed
 
 if TYPE_CHECKING:
@@ -56,10 +57,10 @@ def options(program: str, parts: Sequence[str], what: str) -> argparse.Namespace
     parser.add_argument("--only-server", choices=("vela", "pulsar"))
     parser.add_argument("--more", action="store_true", help="add to the rounds in the files")
     parser.add_argument("--quick", action="store_true", help=f"one round; into {QUICK_OUTPUT}")
-    found = parser.parse_args()
+    found = oracle.parsed(parser)
     found.rounds = found.rounds or (1 if found.quick else 3)
     found.names = [found.only_server] if found.only_server else ["vela", "pulsar"]
-    found.output = QUICK_OUTPUT if found.quick else OUTPUT
+    found.output = oracle.output(found)
     return found
 
 
@@ -81,7 +82,7 @@ def measure_and_write(
         "date": time.strftime("%Y-%m-%d %H:%M"),
         "commit": commit(),
         "vela": how_vela_runs(),
-        "pulsar": PULSAR_VERSION,
+        "pulsar": oracle.chosen().version,
         "machine": machine_now(),
         "seconds": chosen.seconds,
     }

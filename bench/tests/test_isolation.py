@@ -155,7 +155,7 @@ def test_latencies_from_end_to_end_are_measured_in_fractions_of_a_millisecond(ve
     monkeypatch.setattr(scenarios, "WINDOW_SECONDS", 0.3)
     looks = []
     bench = scenarios.Bench(
-        vela.directory, windows=1, catch_up_messages=0, cold_messages_per_topic=0, look=looks.append
+        windows=1, catch_up_messages=0, cold_messages_per_topic=0, look=looks.append
     )
     found = scenarios._victim_figures(bench, vela)["end to end"]
     assert 0 < found["p50"] <= found["p99"]

@@ -121,7 +121,7 @@ def test_a_process_that_has_ended_has_nothing(tmp_path: Path):
 
 def _session(directory: Path, server: Freeing) -> tuple[Session, list[str]]:
     told: list[str] = []
-    bench = Bench(directory, windows=1, catch_up_messages=0, cold_messages_per_topic=0)
+    bench = Bench(windows=1, catch_up_messages=0, cold_messages_per_topic=0)
     session = Session(bench, directory, told.append, warm=None, make=lambda _name, _where: server)
     return session, told
 
