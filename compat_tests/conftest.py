@@ -10,8 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -25,10 +24,13 @@ from compat_tests.oracle.cluster_layouts import LAYOUTS
 from compat_tests.oracle.comparison import Player, failures, lines, play_on_all
 from compat_tests.oracle.distribution import OracleAbsent
 from compat_tests.oracle.releases import FIRST, RELEASES
-from compat_tests.oracle_differences import compared, of_scenario, pairs
+from compat_tests.oracle_differences import compared, of_scenario, pairs, to_list
 from compat_tests.servers import BOTH, ORACLE_NAMES, Servers, start_servers, wanted
+from compat_tests.smoke import SMOKE
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from compat_tests.oracle.releases import Release
     from compat_tests.oracle.server_process import ServerProcess
     from compat_tests.oracle_differences import Pair
@@ -36,8 +38,6 @@ if TYPE_CHECKING:
 
 # Their assertions tell what differs.
 pytest.register_assert_rewrite("compat_tests.migration")
-
-SMOKE: Final = Path(__file__).resolve().parent / "smoke.txt"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -210,6 +210,8 @@ def compare(pytestconfig: pytest.Config) -> Compare:
             ClusterResults(cluster).record(client, scenario, is_equal, again=bool(again))
         elif results:
             MATRICES[client].record(client, scenario, results, again=bool(again))
+            if told:
+                told += to_list(client, scenario, traces)
         if told:
             pytest.fail(f"{client} {scenario}\n" + "\n".join(told), pytrace=False)
 
@@ -245,11 +247,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     cluster = config.getoption("--cluster")
     if cluster is not None:
         _choose_for_cluster(cluster, config, items)
-    smoke = {tuple(line.split()) for line in SMOKE.read_text().splitlines() if line[0] != "#"}
     for item in items:
         scenario = getattr(item, "callspec", None)
         client = item.get_closest_marker("client")
-        if client and scenario and (client.args[0], scenario.params.get("scenario")) in smoke:
+        if client and scenario and (client.args[0], scenario.params.get("scenario")) in SMOKE:
             item.add_marker(pytest.mark.smoke)
         if client is not None and scenario is not None and cluster is None:
             name, params = client.args[0], scenario.params

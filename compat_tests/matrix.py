@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pulsar
 
+from compat_tests.clients.builds import FRAMEWORKS, JAVA_CLIENTS
 from compat_tests.oracle.distribution import TREE
 from compat_tests.oracle.releases import RELEASES
 from compat_tests.oracle_differences import Difference, Pair, listed, pairs
@@ -34,7 +35,9 @@ def _pinned(path: Path, pattern: str) -> str:
 CLIENT_TITLES = {
     "python": f"Python {pulsar.__version__}",
     "java": "Java " + _pinned(CLIENTS / "java" / "pom.xml", r"<pulsar\.version>([^<]+)<"),
+    **{name: f"Java {version}" for name, version in JAVA_CLIENTS.items()},
     "go": "Go " + _pinned(CLIENTS / "go" / "go.mod", r"pulsar-client-go v(\S+)"),
+    **FRAMEWORKS,
 }
 SPARK_TITLES = {
     "spark": f"Spark connector {CONNECTOR_VERSION} on pyspark {SPARK_VERSION}",
@@ -176,18 +179,31 @@ def differences_text(known: Iterable[Difference]) -> list[str]:
     lines = ["", "## Where 4.0.8 and 5.0.1 differ", ""]
     lines += ["| scenario | clients | " + " | ".join(RELEASES) + " | Vela follows | why |"]
     lines += ["|---|---|" + "---|" * len(RELEASES) + "---|---|"]
+    groups: dict[tuple[str, tuple[str, ...], str, str], list[Difference]] = {}
     for each in known:
-        shown = [_shown(each.shown[version]) for version in RELEASES]
+        key = each.scenario, each.clients, each.followed, each.why
+        groups.setdefault(key, []).append(each)
+    for (scenario, clients, followed, why), alike in groups.items():
+        shown = [_shown([line for each in alike for line in each.shown[v]]) for v in RELEASES]
         lines.append(
-            f"| {each.scenario} | {', '.join(each.clients)} | {' | '.join(shown)}"
-            f" | {each.followed} | {each.why} |"
+            f"| {scenario} | {', '.join(clients)} | {' | '.join(shown)} | {followed} | {why} |"
         )
     return lines
 
 
-def _shown(lines: Iterable[str]) -> str:
-    told = [f"`{line}`".replace("|", "\\|") for line in lines]
-    return "<br>".join(told) or "nothing"
+EVENTS_SHOWN_MAX: Final = 3
+CHARACTERS_SHOWN_MAX: Final = 300
+
+
+def _shown(lines: list[str]) -> str:
+    """The first events of a difference; all of them are in the list."""
+    told = [
+        f"`{line[:CHARACTERS_SHOWN_MAX]}{'…' * (len(line) > CHARACTERS_SHOWN_MAX)}`"
+        for line in lines[:EVENTS_SHOWN_MAX]
+    ]
+    if len(lines) > len(told):
+        told.append(f"and {len(lines) - len(told)} more")
+    return "<br>".join(told).replace("|", "\\|") or "nothing"
 
 
 PLAYED_AGAIN = (

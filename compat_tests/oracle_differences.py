@@ -128,6 +128,24 @@ def unlisted(
     return told
 
 
+def to_list(client: str, scenario: str, traces: Mapping[str, Sequence[Any]]) -> list[str]:
+    """What is different on the releases, as it has to stand in the list, but for the reason; only
+    if there is more than one release among the servers."""
+    shown = {_label(name): whole_lines(trace) for name, trace in traces.items()}
+    told: list[str] = []
+    for first, second in combinations([each for each in RELEASES if each in shown], 2):
+        for left, right in _hunks(shown[first], shown[second]):
+            told += ["[[difference]]", f'scenario = "{scenario}"', f'clients = ["{client}"]']
+            for version, lines in ((first, left), (second, right)):
+                told += [f'"{version}" = [', *(f"  {_literal(line)}," for line in lines), "]"]
+            told += [f'vela = "{first}"', 'why = ""', ""]
+    return told
+
+
+def _literal(line: str) -> str:
+    return f"'{line}'" if "'" not in line else f"'''{line}'''"
+
+
 def _shown(name: str, lines: Lines) -> list[str]:
     return [f"  {name}: {line[:400]}" for line in lines] or [f"  {name}: nothing"]
 

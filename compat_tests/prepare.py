@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from compat_tests.clients.builds import go_command, java_command
 from compat_tests.clients.driver import ClientAbsent
 from compat_tests.oracle.distribution import OracleAbsent, pulsar_home
-from compat_tests.oracle.server_jars import java_25, server_jars
+from compat_tests.oracle.server_jars import java_of_jars, server_jars
 from compat_tests.spark.environment import spark_command
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NEEDED: Final[Sequence[tuple[str, Callable[[], object]]]] = (
     ("the distribution of Pulsar", pulsar_home),
     ("the jars of the newer Pulsar", server_jars),
-    ("their Java", java_25),
+    ("their Java", java_of_jars),
     ("the Java program", java_command),
     ("the Go program", go_command),
     ("the environment of the Spark connector", spark_command),

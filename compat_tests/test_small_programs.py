@@ -1,0 +1,54 @@
+"""The clients of frameworks see the same on all servers: a few messages sent
+and received, and some refused once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from compat_tests.clients.builds import FRAMEWORKS, framework_command
+from compat_tests.conftest import drivers_of, player
+from compat_tests.smoke import SMOKE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from compat_tests.conftest import Compare, Drivers
+    from compat_tests.servers import Servers
+
+SCENARIOS = ("round-trip", "redelivery")
+
+
+def marks(client: str, scenario: str) -> list[pytest.MarkDecorator]:
+    always = (client, scenario) in SMOKE
+    return [pytest.mark.client(client), *([] if always else [pytest.mark.slow])]
+
+
+PLAYED = [
+    pytest.param(client, scenario, marks=marks(client, scenario))
+    for client in FRAMEWORKS
+    for scenario in SCENARIOS
+]
+
+
+@pytest.fixture(scope="session")
+def client(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    keys_directory: Path,
+) -> Iterator[tuple[str, Drivers]]:
+    """The name of one, and its programs."""
+    name: str = request.param
+    directory = tmp_path_factory.mktemp(name)
+    for drivers in drivers_of(name, lambda: framework_command(name), directory, keys_directory):
+        yield name, drivers
+
+
+@pytest.mark.parametrize(("client", "scenario"), PLAYED, indirect=["client"])
+def test_the_same_is_seen(
+    client: tuple[str, Drivers], scenario: str, servers: Servers, compare: Compare
+) -> None:
+    name, drivers = client
+    compare(name, scenario, servers, player(drivers, scenario))
