@@ -24,6 +24,7 @@ from compat_tests.oracle.cluster_layouts import LAYOUTS
 from compat_tests.oracle.comparison import Player, failures, lines, play_on_all
 from compat_tests.oracle.distribution import OracleAbsent
 from compat_tests.oracle.releases import FIRST, RELEASES
+from compat_tests.oracle.zookeeper_server import ZooKeeperServer
 from compat_tests.oracle_differences import compared, of_scenario, pairs, to_list
 from compat_tests.servers import BOTH, ORACLE_NAMES, Servers, start_servers, wanted
 from compat_tests.smoke import SMOKE
@@ -117,6 +118,16 @@ def own_servers(own_servers_of_session: Servers) -> Servers:
             server.kill()  # reap it, if it ended by itself
             server.start()
     return own_servers_of_session
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """One for all clusters below paths of their own, which nobody stops. Tests that stop ZooKeeper,
+    or give it TLS, and members of Pulsar, which want its root, have one of their own."""
+    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
+    server.start()
+    yield server
+    server.kill()
 
 
 @pytest.fixture(scope="session")

@@ -10,27 +10,16 @@ import pulsar
 import pytest
 
 from compat_tests.oracle.vela_cluster import VelaCluster, cluster_of
-from compat_tests.oracle.zookeeper_server import ZooKeeperServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from compat_tests.oracle.vela_bookie import VelaBookie
     from compat_tests.oracle.vela_broker import VelaBroker
+    from compat_tests.oracle.zookeeper_server import ZooKeeperServer
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
 WAIT_SECONDS = 120.0
-
-
-@pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
-    server.start()
-    try:
-        yield server
-    finally:
-        server.kill()
 
 
 def ask(broker: VelaBroker, method: str, path: str, body: Any = None) -> Any:

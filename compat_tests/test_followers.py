@@ -12,19 +12,10 @@ import pytest
 from compat_tests.oracle.shadows import make_shadow, owner_of, spread_bundles, topic_on
 from compat_tests.oracle.steady_load import quiet_client, steady_load, wait_until
 from compat_tests.oracle.vela_cluster import cluster_of
-from compat_tests.oracle.zookeeper_server import ZooKeeperServer
 
 CONSUMERS = 5
 """Of each share."""
 BROADCAST = {"vela.broadcast": "true"}
-
-
-@pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory):
-    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
-    server.start()
-    yield server
-    server.kill()
 
 
 @pytest.fixture(scope="module")

@@ -7,21 +7,12 @@ from compat_tests.oracle.redirects import ask
 from compat_tests.oracle.shadows import owner_of
 from compat_tests.oracle.steady_load import quiet_client, wait_until
 from compat_tests.oracle.vela_cluster import cluster_of
-from compat_tests.oracle.zookeeper_server import ZooKeeperServer
 
 NAMESPACE = "public/default"
 
 
 def persistent(topic, rest=""):
     return f"/admin/v2/persistent/{NAMESPACE}/{topic}{rest}"
-
-
-@pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory):
-    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
-    server.start()
-    yield server
-    server.kill()
 
 
 @pytest.fixture(scope="module")

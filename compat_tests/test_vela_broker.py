@@ -29,14 +29,6 @@ def persistent(topic, rest=""):
 
 
 @pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory):
-    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
-    server.start()
-    yield server
-    server.kill()
-
-
-@pytest.fixture(scope="module")
 def pair(zookeeper, tmp_path_factory):
     """Two brokers and a bookie that every test leaves running."""
     with cluster_of(tmp_path_factory.mktemp("pair"), zookeeper, brokers=2) as cluster:
