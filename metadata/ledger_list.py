@@ -1,4 +1,4 @@
-"""All ledgers of a metadata store, for what deletes those that are not among them."""
+"""All ledgers of a metadata store, for collectors that delete ledgers outside this list."""
 
 from __future__ import annotations
 

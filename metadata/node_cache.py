@@ -5,8 +5,8 @@ every write is announced before it begins (`begin_write`), and every change befo
 for it can read (`changed`). Values that are read while a change is under way are not kept.
 
 A change of a node may change the children of all nodes above it, because parents come and go with
-the nodes below them. So it makes the absence and the children of those unknown, and not the values
-that they have. The children of the node itself stay as they are.
+the nodes below them. It therefore makes the absence and the children of those nodes unknown, but
+not their values. The children of the node itself do not change.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A tree of metadata that is only looked at: of a standalone broker that is stopped, or of a store
-that other processes use. See `metadata.rocks_store` for the format of the former."""
+"""A tree of metadata that is only read: of a stopped standalone broker, or of a store that other
+processes use. See `metadata.rocks_store` for the format of the former."""
 
 from __future__ import annotations
 

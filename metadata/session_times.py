@@ -2,9 +2,10 @@
 
 Both sides count from messages: the server from a message's arrival, the client from the time at
 which it sent the last message that was answered. That is never later, but may be only just earlier.
-So the client ends the session a twelfth of the timeout before the server may. That time allows for
-busy threads and a busy event loop: all users of the session are notified, and their operations end.
-So a client knows that its session is over before the server gives its ephemeral nodes to others.
+The client therefore ends the session a twelfth of the timeout before the server may. That time
+allows for busy threads and a busy event loop: all users of the session are notified, and their
+operations end. A client thus knows that its session is over before the server gives its ephemeral
+nodes to others.
 
 The margin is a share of the timeout, because a deployment that needs more time has a longer timeout
 anyway. ZooKeeper's usual shortest timeout, 4 s, leaves 0.33 s; the default of 30 s leaves 2.5 s. In

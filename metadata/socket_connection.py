@@ -1,7 +1,7 @@
 """The client's end of a connection to a metadata store in another process: its requests under way.
 
-An answer prolongs the session, counted from when its request was sent. After the session is over
-by this process's clock, or by the server's word, no answer counts any more.
+An answer prolongs the session, counted from when its request was sent. After the session is over by
+this process's clock, or by a message of the server, answers no longer count.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A metadata store served to other processes of this machine over a Unix socket.
 
-Each client has a session. It ends when the client says so, when its process ends, or when the
-client was silent for the timeout; then its ephemeral nodes are deleted. A session outlives its
+Each client has a session. It ends when the client ends it, when the client's process ends, or when
+the client was silent for the timeout; then its ephemeral nodes are deleted. A session outlives its
 connection, but watches do not. The socket is in a directory that only this user can enter. A
 process that can connect may do everything.
 
@@ -12,7 +12,7 @@ change before it gets the answer to the request that made it.
 Most reads are answered from memory, in the turn in which they arrive (`store`).
 
 Bounds (`SocketLimits`): a client with too many requests under way is not read. One that breaks a
-rule, or does not read its answers, is disconnected. Its session goes on until its timeout, so
+rule, or does not read its answers, is disconnected. Its session continues until its timeout, so
 that it can connect again.
 """
 

@@ -1,12 +1,12 @@
 """The metadata store of another process of this machine (`metadata.socket_server`).
 
-As with ZooKeeper, the session outlives a lost connection for its timeout, counted by this
-process's clock from the last request that was answered (`metadata.session_times`). Meanwhile it is
-in doubt, reads wait, and writes are refused; a write that lost its connection may have taken
-effect. When the connection is back, the watches are set again before the session counts as live,
-and each watcher is told that anything may have changed. After a lost session a new one is begun.
+As with ZooKeeper, the session outlives a lost connection for its timeout, counted by this process's
+clock from the last request that was answered (`metadata.session_times`). Meanwhile it is in doubt,
+reads wait, and writes are refused; a write that lost its connection may have taken effect. When the
+connection is back, the watches are set again before the session counts as live, and each watcher is
+notified that anything may have changed. After a lost session a new one is begun.
 
-A process that was stopped for longer than its timeout finds its session lost as soon as it goes on:
+A process that was stopped for longer than its timeout finds its session lost as soon as it resumes:
 `session_state` asks the clock.
 """
 

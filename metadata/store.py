@@ -1,6 +1,6 @@
 """The metadata seam: a versioned tree of small values with compare-and-set.
 
-Paths and values are Pulsar's and BookKeeper's own (`/managed-ledgers/...`, `/ledgers/...`,
+Paths and values are those of Pulsar and BookKeeper (`/managed-ledgers/...`, `/ledgers/...`,
 `/admin/...`), so that a ZooKeeper backend can be put behind the same interface. Writes are durable
 when they return.
 """

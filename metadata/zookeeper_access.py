@@ -1,10 +1,10 @@
 """The file of `metadataStoreConfigPath`: TLS to ZooKeeper, and credentials for it.
 
 It is a configuration of ZooKeeper's own client (`ZKClientConfig`), as in Pulsar, with files in PEM
-form. The credentials are keys of Vela, because ZooKeeper has none for them: who has them owns the
-nodes that it makes, and nobody else can read or change those.
+form. The credentials are keys of Vela, because ZooKeeper has no keys for them. A session with
+credentials owns the nodes that it makes, and no other session can read or change them.
 
-A key that is not known is refused: it may be meant to protect something.
+An unknown key is refused, because it may be meant to protect something.
 """
 
 from __future__ import annotations

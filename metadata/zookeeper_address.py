@@ -1,4 +1,4 @@
-"""Where ZooKeeper is: its text in the configuration, and what a session needs of it."""
+"""The address of ZooKeeper: its text in the configuration, and the parts that a session needs."""
 
 from __future__ import annotations
 

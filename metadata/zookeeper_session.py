@@ -6,13 +6,13 @@ the records of the protocol. Two things are added here:
 - Recursive watches (ZooKeeper 3.6, request ADD_WATCH with mode 1). They stay until the connection
   is lost, and report every node that is created, changed or deleted at or below their path. kazoo
   knows one-time watches of single nodes only.
-- The end of a session by this machine's clock. ZooKeeper tells a client that its session has
-  expired only when it is connected again. A client that was cut off, or stopped, must know earlier,
-  because ZooKeeper gives its ephemeral nodes away meanwhile. So a session is in doubt after two
-  thirds of its timeout since the last answered request was sent, and over a twelfth of it before
-  ZooKeeper may end it (`metadata.session_times`), even if ZooKeeper would still resume it. `state`
-  asks the clock: this holds before any thread has noticed.
-  (kazoo gives up a connection without answers only when nothing is sent on it, either.)
+- The end of a session by this machine's clock. ZooKeeper reports the expiry of a session to a
+  client only when the client is connected again. A client that was cut off, or stopped, must know
+  earlier, because ZooKeeper gives its ephemeral nodes away meanwhile. A session is therefore in
+  doubt after two thirds of its timeout since the last answered request was sent, and over a twelfth
+  of it before ZooKeeper may end it (`metadata.session_times`), even if ZooKeeper would still resume
+  it. `state` asks the clock: this holds before any thread has noticed. (kazoo gives up a connection
+  without answers only when nothing is sent on it, either.)
 
 Invariants: requests are sent in the order of the calls, and an event that ZooKeeper sends before a
 result is reported before it. `on_state` is called in the event loop, in the order of the changes.

@@ -7,16 +7,16 @@ only, and deleting a node that has children empties it.
 Sequence numbers come from sequential nodes named `ID-` below the path, deleted at once. These are
 the paths and names of BookKeeper's ledger ids. ZooKeeper counts to 2^31-1.
 
-One recursive watch per watched path is kept on the connection. ZooKeeper reports a change before
-it answers the request that made it, and before a read that shows it. When the connection was lost,
-the watches are set again before the session counts as live, and each watcher is told that anything
+One recursive watch per watched path is kept on the connection. ZooKeeper reports a change before it
+answers the request that made it, and before a read that shows it. When the connection was lost, the
+watches are set again before the session counts as live, and each watcher is notified that anything
 may have changed.
 
 Reads wait for the connection to come back and are sent again. A write that loses its connection is
 refused, because it may have taken effect. After a lost session a new one is begun at intervals.
 
 Invariants: there is at most one session at a time, and LOST is reported before a session is given
-up. So no user relies on ephemeral nodes of a session that this store has ended.
+up. No user therefore relies on ephemeral nodes of a session that this store has ended.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Entry of a child process: `python -m runtime.child <descriptor> <module> <argument>...`.
 
-The child ends with its parent, however that ends. On Linux the kernel kills it (prctl, option
-PR_SET_PDEATHSIG); besides, `descriptor` is the reading end of a pipe whose other end only the
-parent has, and its end kills the child, too. The kernel's rule does not cover a parent that died
-before it was set, or a thread of the parent that ended.
+The child ends with its parent, whatever ends the parent. On Linux the kernel kills it (prctl,
+option PR_SET_PDEATHSIG); besides, `descriptor` is the reading end of a pipe whose other end only
+the parent has, and its end kills the child, too. The kernel's rule does not cover a parent that
+died before it was set, or a thread of the parent that ended.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""A queue whose flows get equal shares, whatever each of them puts in. Pure.
+"""A queue whose flows get equal shares, however much each of them puts in. Pure.
 
 Deficit round robin (Shreedhar and Varghese 1995) with the two lists of FQ-CoDel (RFC 8290): a flow
-that had nothing waiting goes before those that had, until it has used one quantum. So a flow that
-uses less than its share waits for at most one quantum of each other such flow, and not for the
-queues of those that want all they can get. Those are served in between, at least once after
-`NEW_IN_A_ROW` items, so that ever new flows do not starve them.
+without waiting items goes before flows with such items, until it has used one quantum. A flow that
+uses less than its share therefore waits for at most one quantum of each other such flow, and not
+for the queues of flows that use all they can get. The latter are served in between, at least once
+after `NEW_IN_A_ROW` items, so that a series of new flows does not starve them.
 
-The cost of an item may be known only after it has been worked off: `charge` follows `take`. What is
-put in between belongs to the work, so a flow that is alone and asks for more is not a new one.
-Within a flow the order stays.
+The cost of an item may be known only after it has been worked off: `charge` follows `take`. Items
+that are put in between belong to this work, so a single flow that asks for more does not count as
+new. Within a flow the order stays.
 """
 
 from __future__ import annotations

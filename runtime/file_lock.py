@@ -1,7 +1,7 @@
 """A file that one process at a time holds.
 
-The lock (flock) lasts as long as the process, whichever way it ends, so there is never a stale one
-to delete. The file holds the id of the process, for the message to the next.
+The lock (flock) lasts as long as the process, whatever ends it, so there is never a stale lock to
+delete. The file holds the id of the process, for the error message of the next one.
 """
 
 from __future__ import annotations

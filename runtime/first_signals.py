@@ -1,12 +1,12 @@
-"""What a signal does before a process has begun its work: it ends the process, with no traceback.
+"""Handles signals before a process has begun its work: they end the process, with no traceback.
 
 Loading the modules of a server takes longer than a second on a slow machine, and Ctrl-C during that
 time would otherwise end in a traceback. A server ends with status 0, as after any stop; every other
 command with 128 and the number of the signal. Nothing is open yet that would have to be closed.
 
 A server takes its signals over when its event loop runs (`runtime.command_line.stop_signals`). All
-other commands get Python's own handling back when they begin: what they have open is closed, and
-they end with the same status.
+other commands get Python's own handling back when they begin: they close their open files, and end
+with the same status.
 """
 
 from __future__ import annotations

@@ -5,13 +5,14 @@
   ever needed. A few are enough, because Python's lock lets only one thread at a time make objects.
 * Large blocks. glibc maps blocks of more than 128 KB, and later of more than the largest that was
   freed, from the kernel; and it returns what is free at the end of an arena if that is more than
-  twice as much. So pages of what a megabyte was read into went back to the kernel and came again,
-  filled with zeros: in some processes 320 page faults for each MB of a backlog, a third of the CPU
-  that it took. As if a block of 2 MB had been freed already there are 8 at most.
+  twice as much. The pages of a buffer of a megabyte therefore went back to the kernel and came
+  again, filled with zeros. In some processes there were 320 page faults for each MB of a backlog, a
+  third of its CPU. With the setting as if a block of 2 MB had been freed already, there are at most
+  8.
 * Pages. Free blocks between used ones stay resident. They are returned to the kernel after the
   process has grown, by a thread, since the event loop may wait for an arena meanwhile: about 1 ms
-  for 10 MB that are free. So it is not done after a growth by much more than that, which is most
-  likely in use (caches), and not regularly.
+  for 10 MB of free blocks. For that reason it is not done regularly, and not after a much larger
+  growth, which is most likely in use (caches).
 
 Measured with mutated frames from 32 connections (`tests.bad_input.fuzz`): in 400 s the resident
 memory grew from 93 to 121 MB by default, of which 44 MB were free blocks; with two arenas and pages

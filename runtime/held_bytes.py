@@ -7,9 +7,10 @@ connections are given up until the sum is an eighth below it:
 - Only connections that hold at least half the mean are given up; together they hold more than half
   of the sum. A frame of a few bytes that a slow network has divided costs nothing and is never
   given up for the large frames of others.
-- First come those in which nothing has moved for `STALLED_SECONDS`, the longest first, then those
-  whose frame or answer is oldest. The frame of a peer that sends at the speed of the network is
-  younger than frames that are held back, so it completes while the others are closed.
+- Connections without progress for `STALLED_SECONDS` come first, the longest stalled before the
+  others. The connections with the oldest frame or answer come next. The frame of a peer that sends
+  at the speed of the network is younger than frames that are held back, so it completes while the
+  others are closed.
 - Connections that this process itself does not read at the moment come last.
 
 They are closed and not paused, because a peer that holds its frame back, or takes no answers, would

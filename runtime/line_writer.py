@@ -1,10 +1,10 @@
-"""Lines for stderr, written by a thread: neither a reader who stops nor a full disk stops the
+"""Lines for stderr, written by a thread: neither a stopped reader nor a full disk stops the
 process.
 
-The terminal, pipe or file at stderr may take nothing for as long as it likes. Whoever writes there
-waits or fails, and an event loop must do neither. Lines wait here instead, up to a number of bytes.
-Lines beyond it, and lines that could not be written, are dropped and counted. As soon as something
-can be written again, a line says how many were dropped, and why. Lines stay in their order.
+The terminal, pipe or file at stderr may take nothing for as long as it likes. A write to it blocks
+or fails, and an event loop must do neither. Lines wait here instead, up to a number of bytes. Lines
+beyond it, and lines that could not be written, are dropped and counted. As soon as writing works
+again, a line reports how many were dropped, and why. Lines stay in their order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sockets that listen. `::` is all addresses of both families, as it is for Java's servers.
 
-There is a socket for each family then, at the same port, so that the address of a peer is the one
-that it has, and not an IPv4 address within an IPv6 one.
+For `::` there is a socket for each family at the same port, so that the address of a peer is its
+own, and not an IPv4 address within an IPv6 one.
 """
 
 from __future__ import annotations

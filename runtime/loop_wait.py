@@ -3,22 +3,22 @@
 A message that comes alone wakes the loop twice: by itself, and when it is durable. If a task of
 trio waits for the readers' sockets, each of these takes a turn of trio: its set reports the
 readers' set, a task is scheduled and stepped, asks the readers' set in turn, and registers it again
-(two more system calls); deadlines are compared and instruments called. That was more work than the
-message itself. So here the loop waits in the readers' set, which contains the set of trio. What is
-found there is called at once, and the wait goes on.
+(two more system calls); deadlines are compared and instruments called. That is more work than the
+message itself. Here the loop therefore waits in the readers' set, which contains the set of trio.
+It calls the readers that are found at once, and continues to wait.
 
 Trio has a turn when its own set is readable, when the time for which it wanted to wait has passed,
-or when a call has made a task runnable or a deadline earlier. While it never waits, the readers are
-looked at before each turn, with one system call for both sets.
+or when a call has made a task runnable or a deadline earlier. While the loop never waits, it polls
+the readers before each turn, with one system call for both sets.
 
-What is called runs in the thread of the loop, outside of all tasks: it can start tasks, set events
-and ask for the time, but there is no current task.
+The calls run in the thread of the loop, outside of all tasks: they can start tasks, set events and
+read the time, but there is no current task.
 
 Trio has no public way to replace its wait. This module uses the attributes of trio's loop that the
-protocols below name. Where one of them is missing, with another version, another operating system
-or in a loop that is a guest of another one, `wait_of_loop` returns None, and a task has to wait.
-One `Readers` waits for a loop, the first one to run; others in it use tasks. A test tells when the
-version that is pinned does not fit any more.
+protocols below name. If one of them is missing (with another version or operating system, or in a
+loop that is a guest of another one), `wait_of_loop` returns None, and a task has to wait. The first
+`Readers` of a loop to run waits for the loop; its other `Readers` use tasks. A test fails if the
+pinned version no longer has these attributes.
 """
 
 from __future__ import annotations

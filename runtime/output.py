@@ -1,11 +1,11 @@
-"""Where a process writes: stdout, and stderr with the lines of its log.
+"""The output of a process: stdout, and stderr with the lines of its log.
 
 - The descriptors 0, 1 and 2 are always open, so that no file of the process gets their numbers and
-  then what is meant for stdout or stderr.
-- What a command cannot write to stdout is an error of its own kind, `OutputFailed`. A reader who
-  has left is BrokenPipeError.
-- What cannot be written to stderr ends nothing. A server writes there by a thread
-  (`runtime.line_writer`), so that a reader who stops does not stop it, either.
+  with it the output for stdout or stderr.
+- If a command cannot write to stdout, it raises `OutputFailed`, or BrokenPipeError if the reader
+  has left.
+- A failed write to stderr ends nothing. A server writes there through a thread
+  (`runtime.line_writer`), so that a stopped reader does not stop it either.
 """
 
 from __future__ import annotations

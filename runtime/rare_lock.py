@@ -1,4 +1,4 @@
-"""A lock that is nothing while nobody holds it: for what every topic has, and few use."""
+"""A lock that takes no memory while nobody holds it, for locks that every topic has and few use."""
 
 from __future__ import annotations
 

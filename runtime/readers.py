@@ -1,4 +1,4 @@
-"""Finds the connections that have something to read, and calls them: without a task for each.
+"""Finds the connections with data to read, and calls them, without a task for each.
 
 If each connection had its own waiting task, every arrival would cost about 15 us: to register the
 socket again, to wake the task and to walk down to the place where it waits. When ten thousand
@@ -7,10 +7,11 @@ in one epoll set, and the loop waits in this set (`runtime.loop_wait`): the read
 without a turn of trio. Where that is not possible one task waits for the set, which is itself
 readable as soon as one of its sockets has something new. A reader never waits and never raises.
 
-The set is edge-triggered: it reports what has come since the last report. So a socket that waits
-for its call is not reported again, and one that has just become readable is found at once, however
-many others wait. A reader that has not emptied its socket asks for another call (`call_again`).
-After the peer has closed there is always something to read, until the reader has noticed.
+The set is edge-triggered: it reports the input since the last report. A socket that waits for its
+call is therefore not reported again, and one that has just become readable is found at once,
+however many others wait. A reader that has not emptied its socket asks for another call
+(`call_again`). After the peer has closed there is always something to read, until the reader has
+noticed.
 
 Fairness: each connection belongs to a share (its tenant, or the address of a peer that is not known
 better), and the shares are served in turns (`runtime.fair_queue`). A call costs its share the bytes
@@ -19,25 +20,26 @@ connections that read much are a flow of their own: a publisher does not wait fo
 connections of its tenant. The measure is bytes read and not time, because a call also sends output
 that others have queued in the same turn.
 
-Strangers: anyone can begin a handshake, and each of its calls takes a millisecond. Connections in
-theirs are one share together (`STRANGERS`), in which a call costs all that a share may use before
-others, and a turn has `STRANGERS_PER_TURN_MAX` such calls at most.
+Strangers: anyone can begin a handshake, and each of its calls takes a millisecond. All connections
+in their handshake are one share together (`STRANGERS`), in which a call costs all that a share may
+use before others, and a turn has `STRANGERS_PER_TURN_MAX` such calls at most.
 
-Patience: a reader may say that what comes next is in no hurry (`be_patient`). Then its next call
-waits for up to `PATIENCE_SECONDS`, together with those of all others that have said so, so that
-little pieces are read together: a call costs as much as a hundred of the acknowledgements in it.
-Only where the loop waits in the set, which alone can be left after so short a time.
+Patience: a reader may declare that nobody waits for its next input (`be_patient`). Its next call
+then waits for up to `PATIENCE_SECONDS`, together with those of all other patient readers, so that
+small pieces are read together: a call costs as much as a hundred of the acknowledgements in it.
+This happens only if the loop waits in the set, because only that wait can end after so short a
+time.
 
-During a turn the set is looked at again every `LOOK_SECONDS`, so what has come little by little is
-served between two calls of those who want all they can get. Finished groups of the journals come
-first, at each look: they end work that was let in before.
+During a turn the set is polled again every `LOOK_SECONDS`, so that small inputs are served between
+two calls of connections that read all they can get. At each poll, finished groups of the journals
+come first, because they end work that was admitted before.
 
 After `TURN_SECONDS` of calls all other tasks run, and also after `ENDED_PER_TURN` connections have
 ended or paused in the turn, because each of them wakes a task of its own.
 
 While several shares are served, one call should not read more than `SHARED_CHUNK_BYTES`
-(`chunk_bytes_max`): what a chunk brings is handled and written to disk as a whole. A share that is
-alone reads as much as it can, which costs less for each message.
+(`chunk_bytes_max`): the messages of a chunk are handled and written to disk as a whole. A share
+that is alone reads as much as it can, which costs less for each message.
 """
 
 from __future__ import annotations

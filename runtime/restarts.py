@@ -1,4 +1,4 @@
-"""When a child process that has ended is started again. Pure.
+"""Decides when a child process that has ended is started again. Pure.
 
 The first restart is at once. A child that ends again soon after waits twice as long each time, up
 to a bound: a disk that fails for an hour costs some starts per minute, and is used again when it is

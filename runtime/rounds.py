@@ -1,14 +1,14 @@
 """Spreads heavy work over rounds of the event loop.
 
-A round is the steps of all tasks that can run, between two looks at what has arrived. Many tasks
-with a slice of work each, such as a hundred subscriptions that read their backlogs, would make one
-round as long as all their slices together, and a message that arrives meanwhile would wait for all
-of them. So a bounded number of them does a slice in a round, in the order of asking. One that is
-alone pays a checkpoint for each slice, and nothing else.
+A round is the steps of all tasks that can run, between two polls for input. Many tasks with a slice
+of work each, such as a hundred subscriptions that read their backlogs, would make one round as long
+as all their slices together, and a message that arrives meanwhile would wait for all of them. So a
+bounded number of them does a slice in a round, in the order of asking. A single task pays only a
+checkpoint for each slice.
 
-Backlogs yield to messages that are being published, and to those who wait for them: after each of
-these a number of slices has a round for itself, between which new input is looked at and answered.
-While nobody publishes, longer rounds cost less.
+Backlogs yield to messages that are being published, and to consumers that wait for them. After each
+such message, each of a number of slices gets a round of its own, and new input is answered between
+these rounds. While nobody publishes, longer rounds cost less.
 """
 
 from __future__ import annotations

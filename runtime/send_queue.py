@@ -1,4 +1,5 @@
-"""SendQueue: what a connection has to send, handed to the kernel without waiting where possible."""
+"""SendQueue: the pending output of a connection, handed to the kernel without waiting if
+possible."""
 
 from __future__ import annotations
 

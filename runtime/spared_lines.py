@@ -1,8 +1,9 @@
 """Leaves out lines of the log that strangers could have written without end.
 
-Whoever can reach a port can have a line written with each connection and each request. So of the
-lines with one text that name a peer only some are written in a second. The first line of a later
-second says how many were left out before it. Nothing that a server says of itself is left out.
+A client that can reach a port can cause a line with each connection and each request. Of the lines
+with one text that name a peer, only some are therefore written in a second. The first line of a
+later second says how many were left out before it. Lines of a server about itself are never left
+out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A token bucket: the rule of all rates. Pure.
 
-A bucket gains `rate` tokens a second up to `burst`, and begins full. So over any span of time
-what was taken is at most `rate * seconds + burst`. An amount above the burst waits for a full
-bucket and leaves a debt, which later amounts wait for.
+A bucket gains `rate` tokens a second up to `burst`, and begins full. Over any span of time the
+taken amount is therefore at most `rate * seconds + burst`. An amount above the burst waits for a
+full bucket and leaves a debt, which later amounts wait for.
 
 Source: PIP-322 of Pulsar, whose buckets hold the tokens of one period.
 """

@@ -1,8 +1,8 @@
-"""A line of those that wait for something that becomes available with time, such as tokens.
+"""A line of waiters for a resource that becomes available with time, such as tokens.
 
-The first in line has its turn when it is available to that one: it is taken out of the line, and
-called. A few have their turn one after the other, then other work of the event loop has one. An
-empty line costs no task and no timer.
+The first waiter has its turn when the resource is available to it: it is taken out of the line and
+called. After a few turns in a row, other work of the event loop has one. An empty line costs no
+task and no timer.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Sleeps until a time of the wall clock, also when somebody sets that clock meanwhile.
+"""Sleeps until a time of the wall clock, even if that clock is set meanwhile.
 
-The event loop sleeps by the monotonic clock. The wall clock goes apart from it when it is set, or
-when the machine was suspended. So one of the tasks that sleep looks at both clocks every second,
-and wakes the others when they have moved against each other: these find out anew how long to sleep.
-However many tasks sleep, a second costs one look, and nothing while nobody sleeps.
+The event loop sleeps by the monotonic clock. The wall clock departs from it when it is set, or when
+the machine was suspended. One of the sleeping tasks therefore compares both clocks every second,
+and wakes the others when the difference has changed: they compute again how long to sleep. However
+many tasks sleep, this costs one comparison a second, and nothing while none sleeps.
 """
 
 from __future__ import annotations

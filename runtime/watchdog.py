@@ -1,19 +1,20 @@
-"""Tells what held up the event loop: a watchdog of its turns.
+"""Finds the steps that held up the event loop: a watchdog of its turns.
 
 A turn is what the loop does between two waits for input. Everything that arrives in it waits for
 its end, so a turn has a budget, and so has each of its parts: a step of a task, or a call of
-`runtime.readers`. What exceeds its budget is a stall. It is counted by name, with the time by the
-clock and, apart, the CPU time of the thread. On a busy machine the first alone would blame the
-program for the time in which the loop did not run: it waited for a processor, for the
+`runtime.readers`. A part that exceeds its budget is a stall. It is counted by name, with the time
+by the clock and, separately, the CPU time of the thread. On a busy machine the former alone would
+blame the program for time in which the loop did not run, because it waited for a processor, for the
 interpreter's lock, or for a disk.
 
 Cost: the loop calls twice per turn and once more for each further task (0.3 us each); it reads the
-CPU clock, a system call of 0.6 us, once in `CPU_READ_SECONDS` at most. So the CPU time of a stall
-may contain up to that much of what ran just before. A thread that samples the stack would have to
-wake up all the time, or would miss the first stall; and compiled functions have no frames.
+CPU clock, a system call of 0.6 us, once in `CPU_READ_SECONDS` at most. The CPU time of a stall may
+therefore contain up to that much of the part that ran just before. A thread that samples the stack
+would have to wake up all the time, or would miss the first stall; and compiled functions have no
+frames.
 
-Names are those of the source: functions of tasks and calls, and what their owners say (`what_ran`).
-There are `NAMES_MAX` at most, the rest is `OTHER`.
+Names are those of the source: functions of tasks and calls, and names that their owners give
+(`what_ran`). There are at most `NAMES_MAX`; all others count as `OTHER`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How a broker of a cluster shows itself to the others, and whether they will do what it asks.
+"""The credentials of a broker of a cluster, and whether the other brokers will accept them.
 
-The brokers of a cluster have the same configuration. So what this one makes of its own credentials
-is what the others will make of them. It is told, and does not keep the broker from its work: a
-credential that has expired can be replaced while the broker runs, and super users can be changed.
+The brokers of a cluster have the same configuration, so this broker verifies its own credentials
+with the result that the others will get. A failure is logged and does not stop the broker: an
+expired credential can be replaced while the broker runs, and super users can be changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Authorization of a broker: whether there is any, and what it is made of."""
+"""Builds the authorization of a broker, if it is switched on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells the operator while a cluster has fewer bookies than a new ledger needs."""
+"""Warns the operator while a cluster has fewer bookies than a new ledger needs."""
 
 from __future__ import annotations
 

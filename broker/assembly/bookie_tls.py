@@ -1,7 +1,7 @@
 """TLS from a broker to bookies: Pulsar's keys, with files in PEM form.
 
-As in Pulsar, `bookkeeperTLSClientAuthentication=true` turns it on: the broker then asks each bookie
-for TLS, and shows its certificate.
+As in Pulsar, `bookkeeperTLSClientAuthentication=true` turns it on: the broker then requests TLS
+from each bookie, and presents its certificate.
 """
 
 from __future__ import annotations

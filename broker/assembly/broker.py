@@ -2,7 +2,7 @@
 
 Up: sockets bound -> HTTP answering 503 -> storage -> namespaces (`public/default` exists) -> broker
 service -> owners of topics known -> binary protocol accepted (and reads of a bookie) -> topics may
-be assigned to this broker -> HTTP answers. Only then is it ready.
+be assigned to this broker -> HTTP answers. The broker is ready after the last step.
 
 Down, in reverse: topics are handed to other brokers, no new connections are accepted, topics are
 closed (pending publishes are answered, cursors written), sessions end, the storage is closed. The

@@ -1,7 +1,7 @@
-"""How this broker reads and writes the logs in which the policies of topics are kept.
+"""Connects this broker to the logs that hold the policies of topics.
 
-A log that this broker owns is reached without a port: by a connection in the process, on which
-everything is allowed. So neither TLS nor credentials of brokers are needed for it.
+A log that this broker owns is reached without a port, by a connection in the process, on which
+everything is allowed. It needs neither TLS nor credentials of brokers.
 """
 
 from __future__ import annotations

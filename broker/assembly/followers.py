@@ -1,9 +1,9 @@
-"""What any session wrote to the store comes into force here: dynamic configuration, policies and
-resource groups.
+"""Puts changes of dynamic configuration, policies and resource groups into force in this broker,
+whichever session wrote them to the store.
 
-Namespaces read what changed when they are asked. Topics that are open ask for nothing, so that
-changes are brought to them. A change made through this broker is in force before its watch tells of
-it, and finds nothing to do.
+Namespaces read changed records on the next request. Open topics make no requests, so they are
+notified of changes. A change made through this broker is in force before its watch reports it; the
+report then has no effect.
 """
 
 from __future__ import annotations

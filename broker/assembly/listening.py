@@ -1,4 +1,5 @@
-"""The ports of a broker: sockets to listen on, what is said of one that cannot be had, and URLs."""
+"""The ports of a broker: listening sockets, the error for a port that is not available, and
+URLs."""
 
 from __future__ import annotations
 

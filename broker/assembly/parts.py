@@ -1,4 +1,4 @@
-"""In what brokers differ: where they store, who owns topics, which ports of bookies they open.
+"""The parts in which brokers differ: storage, the owners of topics, and open ports of bookies.
 
 A `Deployment` supplies these parts, and `assembled_broker` puts a broker together from them. All
 other parts are the same for a broker with a bookie of its own and for one of a cluster.

@@ -1,4 +1,4 @@
-"""The load of this broker: what its process uses, and what its topics move."""
+"""The load of this broker: the resources of its process, and the traffic of its topics."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Asks the decision with what is stored. One per broker; none if authorization is off.
+"""Makes authorization decisions from the stored facts. One per broker; none if authorization is
+off.
 
-What is stored is in memory while it is in use, so that a decision needs no waiting. The first
-question about a tenant or a namespace reads them.
+The facts are in memory while they are in use, so that a decision needs no waiting. The first
+question about a tenant or a namespace reads its facts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The one decision: whether a caller may do an operation. Pure.
 
 The rules are those of PulsarAuthorizationProvider and AuthorizationService of Pulsar 4.0.8. A
-caller behind a proxy has to be allowed twice: the proxy's own role, and the role for which it
+caller that uses a proxy has to be allowed twice: the proxy's own role, and the role for which it
 speaks.
 """
 

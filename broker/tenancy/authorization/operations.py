@@ -1,8 +1,8 @@
-"""What a command or a route does, in Pulsar's names, and the right that it needs. Pure.
+"""The operations of commands and routes, by Pulsar's names, and the rights that they need. Pure.
 
-Pulsar's own provider asks little: only some operations on topics and namespaces are open to roles
-with a grant, and everything else is for administrators. Rights as in PulsarAuthorizationProvider of
-4.0.8.
+Pulsar's own provider has few rules: some operations on topics and namespaces are open to roles with
+a grant, and everything else is for administrators. The rights are those of
+PulsarAuthorizationProvider of 4.0.8.
 """
 
 from __future__ import annotations

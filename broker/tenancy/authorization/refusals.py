@@ -1,4 +1,4 @@
-"""How a caller is told that it may not: Pulsar's codes, statuses and texts. Pure.
+"""The refusals of callers without a right: Pulsar's codes, statuses and texts. Pure.
 
 The texts are those of ServerCnx, PulsarWebResource and the resources of 4.0.8.
 """

@@ -1,8 +1,8 @@
 """Reads and writes the logs of all namespaces.
 
-A log is read from the first time that a topic of its namespace is used here, as long as it exists.
-A namespace without topic policies has no log: the first change makes it, and the metadata store
-tells the brokers that have used the namespace.
+The first use of a topic of a namespace starts the reading of its log, which continues while the log
+exists. A namespace without topic policies has no log: the first change makes it, and the metadata
+store notifies the brokers that have used the namespace.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One topic of a log of policies, at whichever broker owns it: reads all of it, follows it, writes.
+"""One topic of a log of policies, at the broker that owns it: reads all of it, follows it, writes.
 
 Everything is the protocol of any client, so that the owner may be this broker, another one, or one
-of Pulsar. The whole topic is read again on each connection: nothing has to be remembered about what
-the former owner had confirmed.
+of Pulsar. The whole topic is read again on each connection, so no state about the confirmations of
+the former owner is kept.
 """
 
 from __future__ import annotations

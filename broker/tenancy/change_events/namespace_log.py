@@ -1,9 +1,9 @@
 """The log of one namespace: kept read while it exists, and written.
 
 A change is made to what this broker has read, and published. It is in force when the broker has
-read it back. Requests about a topic go to its owner, which makes one change after another; so two
-brokers change the same topic at once only while its bundle moves. If another message of the topic
-came in between, the change is made again on that one, so that both hold.
+read it back. Requests about a topic go to its owner, which makes one change after another. Two
+brokers therefore change the same topic at once only while its bundle moves. If another message of
+the topic came in between, the change is repeated on that one, so that both are in force.
 """
 
 from __future__ import annotations

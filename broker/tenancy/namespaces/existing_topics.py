@@ -1,8 +1,8 @@
 """The topics that exist in a namespace.
 
 A persistent topic exists while its managed ledger does, or while it is a partition of a partitioned
-topic: clients may use each of those, whatever they may create. A partition without a managed ledger
-is not listed, as in Pulsar. Nobody has used it yet, or nobody used it for long enough. A
+topic: clients may use each partition, even without the right to create topics. A partition without
+a managed ledger is not listed, as in Pulsar: it is unused so far, or was unused for long enough. A
 non-persistent topic exists while the broker has it loaded. A managed ledger that was found in the
 store is remembered until its record changes.
 """

@@ -1,7 +1,7 @@
 """JSON values in the metadata store: read, create, and change by compare-and-set.
 
-A value that is no JSON object is damaged. That is a MetadataError with the path of its node, never
-the answer that there is none.
+A value that is no JSON object is damaged. Reading it raises MetadataError with the path of its
+node, and never returns "no value".
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 `<parent of a domain>/<encoded name>`.
 
 All are read once, so that a query costs a dictionary look-up. A watch of the owner reports later
-writes, here or by another broker, and those records are read again before the next answer. A record
-that is damaged concerns its own topic alone.
+writes, here or by another broker, and those records are read again before the next answer. A
+damaged record affects its own topic alone.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 Stored at `/admin/partitioned-topics/<namespace>/<domain>/<encoded name>` as Pulsar's
 PartitionedTopicMetadata. Clients may use `X-partition-i` while `i` is below the stored number. If
 an administrator creates or extends the topic, the nodes of the managed ledgers of its partitions
-are made with it: these are what brokers list, Pulsar's, too.
+are made with it, because brokers, Pulsar's included, list these nodes.
 
-While a partitioned topic is being deleted its record says so, and clients, which return at once,
-make none of its partitions again.
+While a partitioned topic is being deleted, its record is marked, so clients that reconnect at once
+do not create its partitions again.
 
 All records of a namespace are kept in memory (`KeptRecords`), because every client asks whether its
 topic is partitioned before it connects.

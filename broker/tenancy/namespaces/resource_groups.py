@@ -1,7 +1,7 @@
 """Resource groups in the metadata store, in Pulsar's form and at its path.
 
-`in_force` is what the store said when it was last read. `ResourceGroupChanges` of `assembly` reads
-it again when any session has changed it.
+`in_force` holds the records as last read from the store. `ResourceGroupChanges` of `assembly` reads
+them again when any session has changed them.
 """
 
 from __future__ import annotations

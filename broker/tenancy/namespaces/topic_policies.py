@@ -1,12 +1,12 @@
-"""The policies that single topics of one namespace have of their own.
+"""The policies of single topics of one namespace.
 
 They are the messages of the namespace's topic `__change_events`, in Pulsar's form, so that brokers
-of both kinds read them. What is written and read there is the work of a `PolicyLog`; here is what
-has been read. Those of a partitioned topic hold for its partitions. Topics of brokers have none:
-so reading the log never waits for the log.
+of both kinds read them. A `PolicyLog` reads and writes that topic; this module keeps the policies
+that were read. The policies of a partitioned topic hold for its partitions. System topics have
+none, so reading the log never waits for the log.
 
-Vela used to keep them as nodes of the metadata store. Nodes that are still there are taken over
-before anything else is read.
+Earlier versions of Vela kept them as nodes of the metadata store. Remaining nodes are copied into
+the log before anything else is read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Backlog quotas in policies: their JSON, and what it means. Pure.
+"""Backlog quotas in policies: their JSON and its meaning. Pure.
 
 A topic has two of them: one for the size of its backlog, one for the age of the oldest message in
 it. Each has a limit of both kinds in its JSON and uses only its own.

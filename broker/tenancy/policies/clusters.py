@@ -1,7 +1,7 @@
 """The clusters of a namespace or a topic: this one, and no other. Pure.
 
-Statuses and texts of Pulsar 4.0.8. A cluster that exists and is not this one is refused, because
-Vela does not replicate.
+Statuses and texts are those of Pulsar 4.0.8. Another existing cluster is refused, because Vela does
+not replicate.
 """
 
 from __future__ import annotations

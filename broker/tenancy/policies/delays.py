@@ -1,7 +1,7 @@
 """Messages that a producer wants delivered later. Pure.
 
-Source: DelayedDeliveryPolicies of Pulsar 4.0 with its JSON. The tick is how much too early Pulsar
-may deliver; Vela delivers at the time itself, and only keeps the number.
+Source: DelayedDeliveryPolicies of Pulsar 4.0 with its JSON. Pulsar may deliver a message early by
+up to one tick. Vela delivers at the exact time, and only stores the number.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Rates of dispatch and of subscribing in policies: their JSON, and what it means. Pure.
+"""Rates of dispatch and of subscribing in policies: their JSON and its meaning. Pure.
 
-Source: DispatchRate and SubscribeRate of Pulsar 4.0 with their defaults. A rate that limits nothing
-says nothing at its level, so that the next level decides, as in Pulsar. A subscription's own rate
-of dispatch decides whatever it says.
+Source: DispatchRate and SubscribeRate of Pulsar 4.0 with their defaults. A rate without a limit
+counts as not set at its level, so that the next level decides, as in Pulsar. A subscription's own
+rate of dispatch always decides, even without a limit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""When a topic that nobody uses is deleted. Pure.
+"""The policy for the deletion of unused topics. Pure.
 
-Source: InactiveTopicPolicies of Pulsar 4.0 with its JSON. What a level leaves out is 0, false, or,
-for the mode, that of the configuration.
+Source: InactiveTopicPolicies of Pulsar 4.0 with its JSON. A member that a level leaves out is 0 or
+false; the mode is then that of the configuration.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Policies that move ledgers to other storage. Vela has none: what would switch it on is refused.
-Pure. Statuses and texts of wrong values are those of Pulsar 4.0.8."""
+"""Policies that move ledgers to other storage. Vela has no such storage, so a value that would
+switch it on is refused. Pure. Statuses and texts of wrong values are those of Pulsar 4.0.8."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How many bookies keep the entries of a topic, and how often its cursors are stored. Pure.
+"""The number of bookies that keep the entries of a topic, and the rate at which its cursors are
+stored. Pure.
 
 Source: PersistencePolicies of Pulsar 4.0 with its defaults, limits and texts.
 """

@@ -1,6 +1,6 @@
-"""Rates in policies: their JSON, and what it means. Pure.
+"""Rates in policies: their JSON and its meaning. Pure.
 
-Source: PublishRate of Pulsar 4.0 with its defaults. A rate that limits nothing says nothing at its
+Source: PublishRate of Pulsar 4.0 with its defaults. A rate without a limit counts as not set at its
 level, so that the next level decides, as in Pulsar.
 """
 

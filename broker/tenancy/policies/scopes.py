@@ -9,10 +9,10 @@ a policy, and not only on request, watches its own level. It is notified after a
 policies, of its namespace's or of the configuration, if the result for it is different.
 
 A change of a namespace goes through its topics in slices (`_tell`), and several changes may do so
-at once. Each topic is compared, and acts, with what is in force when it is its turn. So the last
-change counts for every topic, whichever of the changes comes to it last. A topic that acts on an
-earlier change, or failed to, is told by the later one, too: none ends before the topics have what
-it was made for.
+at once. When the turn of a topic comes, it is compared, and acts, with the policies then in force.
+The last change is therefore in force for every topic, in whatever order the changes reach it. A
+topic that acts on an earlier change, or failed to, is notified by the later change as well. No
+change ends before all topics have its policies.
 """
 
 from __future__ import annotations

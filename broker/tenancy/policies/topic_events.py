@@ -1,10 +1,11 @@
 """The policies of single topics as messages: Avro records in Pulsar's form. Pure.
 
 A message has the full name of the topic as its key, with `__G__` before it if the policies hold in
-all clusters, and all policies of the topic as its value. No value: the topic has none any more.
+all clusters, and all policies of the topic as its value. A message without a value says that the
+topic no longer has policies.
 
-Vela uses the names that the record of a namespace has. What Vela does not know stays as it is when
-something else of the same topic changes. Source: topics made by Pulsar 4.0.8.
+Vela uses the names of the record of a namespace. Unknown fields of a topic are preserved when
+another policy of it changes. Source: topics made by Pulsar 4.0.8.
 
 The Avro library is loaded with the first schema, because most brokers have no policies of topics.
 """

@@ -1,7 +1,7 @@
-"""What the messages about the policies of topics result in, read in order. Pure.
+"""The policies that result from the messages about topics, read in order. Pure.
 
-The last message of a key counts. One that cannot be read leaves its topic in doubt, and no other:
-what was in force before stays so, and what asks for its policies anew is refused.
+The last message of a key counts. An unreadable message leaves only its own topic in doubt: the
+former policies stay in force, and new requests for its policies are refused.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Work is counted in steps: one type, field or symbol examined. A count is the same on a busy and on
 an idle machine, so a schema that is refused as too complex is always refused. The caller of the
-check defines an action for every `STEPS_PER_PAUSE` steps: to give way to the event loop, or to end
-a check whose result is no longer needed.
+check defines an action for every `STEPS_PER_PAUSE` steps: to yield to the event loop, or to end a
+check whose result is no longer needed.
 """
 
 from __future__ import annotations

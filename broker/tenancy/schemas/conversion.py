@@ -2,16 +2,16 @@
 
 Each topic is converted by itself: all its versions are written to one ledger, then the topic's node
 lists them (which must not exist before), then the old nodes are deleted, oldest first. If the list
-exists already, every old version has to be in it before anything is deleted. So a crash at any
-moment loses nothing and leaves at most a ledger that no list names. When all topics are converted a
-node says so, and later starts do not look.
+exists already, every old version has to be in it before anything is deleted. A crash at any moment
+therefore loses nothing and leaves at most a ledger that no list names. When all topics are
+converted, a node records this, and later starts skip the conversion.
 
 One broker at a time converts; others wait. A topic with an old version that cannot be converted is
-left as it is, and its schema is refused with the reason.
+not changed, and requests for its schema are refused with the reason.
 
-While the bookies take no entries, because their disks are full for example, the broker starts all
-the same: only so can messages be consumed and topics be deleted. Schemas that are not converted yet
-are refused, clients try again, and the conversion goes on when it can.
+While the bookies take no entries, for example because their disks are full, the broker starts
+nevertheless, so that messages can be consumed and topics deleted. Requests for schemas that are not
+converted yet are refused, clients try again, and the conversion continues when it can.
 """
 
 from __future__ import annotations

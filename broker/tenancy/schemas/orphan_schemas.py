@@ -1,8 +1,8 @@
 """Finds orphaned ledgers of schemas: a crash came between the ledger and the list of versions.
 
 `OrphanCollector` describes the proofs that come first. Any broker may add a version, because the
-partitions of a topic have one schema and several owners. So another proof is needed, that no other
-broker is about to list the ledger:
+partitions of a topic have one schema and several owners. It therefore also has to be proved that no
+other broker is about to list the ledger:
 
 - It is older than a broker waits before it gives an unlisted ledger up (`LISTED_SECONDS_MAX`), with
   a margin for clocks that differ. A ledger without a time is of real Pulsar and is left alone. If

@@ -1,6 +1,6 @@
-"""The schemas that a broker has read, kept until a watch tells that the list of a topic changed.
+"""The schemas that a broker has read, kept until a watch reports a change of a topic's list.
 
-Then the list is read again, and of the versions only new ones: versions never change. Requests that
+After a change only the list and the new versions are read: versions never change. Requests that
 need the same topic share one reading, unless the list changed after that began. Writers of one
 topic take turns, so that a hundred producers that open at once with the same new schema make one
 ledger.

@@ -1,8 +1,9 @@
 """Records of schemas as Pulsar stores them. Pure codecs.
 
 The locator of a topic lists its versions; every version is an entry of a ledger, which repeats the
-list as it was before, and holds a record with the schema. A deletion is a version whose record says
-so and whose hash is empty. Format: `protocol/schema_formats.proto`, docs/formats/schemas.md.
+list as it was before, and holds a record with the schema. A deletion is a version whose record is
+marked deleted and whose hash is empty. Format: `protocol/schema_formats.proto`,
+docs/formats/schemas.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A schema in Pulsar's terms: a type, the definition's bytes and properties; and its forms.
+"""A schema in Pulsar's terms (a type, the definition's bytes and properties) and its forms.
 
 Storing and returning a schema never interprets its bytes and properties: clients compare them byte
 for byte. Four forms exist: `pb.Schema` on the wire, the REST body, the stored record, and for

@@ -2,8 +2,8 @@
 
 A version is first written to a ledger of its own and then listed, by compare-and-set of the
 locator: two brokers that add at once cannot lose a version, because one of them is refused and
-reads again. A deletion with all history removes the locator first and then the ledgers. So a crash
-leaves a ledger too many, never one too few; `SchemaLedgerOwner` finds those.
+reads again. A deletion with all history removes the locator first and then the ledgers. A crash
+therefore may leave surplus ledgers, which `SchemaLedgerOwner` finds, but never loses one.
 
 Entries never change, so a reader that knows the locator may keep them for ever.
 
