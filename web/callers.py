@@ -79,7 +79,7 @@ class CallerRules:
             )
         content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
         has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-        if content_type in _OF_FORMS and (method == "POST" or has_body):
+        if content_type in _OF_FORMS and (method == "POST" or (method != "DELETE" and has_body)):
             raise RequestRefused(
                 415,
                 f"A {method} with Content-Type {content_type} is refused, because any web page can "

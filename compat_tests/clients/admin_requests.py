@@ -21,7 +21,8 @@ LATEST = {"ledgerId": LATEST_NUMBER, "entryId": LATEST_NUMBER, "partitionIndex":
 class AdminRequests:
     """Requests to one server, with the names its ledgers have in the trace."""
 
-    def __init__(self, web_url: str) -> None:
+    def __init__(self, web_url: str, content_type: str = "application/json") -> None:
+        self._content_type = content_type
         self._address = urlsplit(web_url).netloc
         self._ledgers: dict[int, str] = {}
 
@@ -31,7 +32,7 @@ class AdminRequests:
         data = None
         if body is not None:
             data = body if isinstance(body, bytes) else json.dumps(body).encode()
-            headers["Content-Type"] = "application/json"
+            headers["Content-Type"] = self._content_type
         connection = http.client.HTTPConnection(self._address, timeout=REQUEST_TIMEOUT_SECONDS)
         try:
             connection.request(method, path, data, headers)

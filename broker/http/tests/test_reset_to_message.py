@@ -42,7 +42,8 @@ async def publish(connection, *frames):
         (1, {"batchIndex": 65}, b"65"),
         (1, {"batchIndex": "3", "excluded": True}, b"4"),
         (1, {"batchIndex": BATCH - 1, "excluded": True}, b"last"),
-        (1, {"batchIndex": BATCH + 9}, b"last"),
+        (1, {"batchIndex": BATCH + 9}, b"0"),
+        (1, {"batchIndex": BATCH + 9, "excluded": True}, b"last"),
         (1, {"excluded": True}, b"last"),
     ],
 )

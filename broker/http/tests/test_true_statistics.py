@@ -43,6 +43,17 @@ async def test_the_earliest_publish_time_is_that_of_all_partitions(broker, http)
     assert earliest_of(whole) == (c.PUBLISH_TIME_MS_DEFAULT, {"s": c.PUBLISH_TIME_MS_DEFAULT})
 
 
+async def test_the_consumed_entries_of_a_cursor_are_counted(broker, http):
+    await http("PUT", f"{T}/c")
+    for name in ("behind", "done"):
+        await http("PUT", f"{T}/c/subscription/{name}")
+    await publish(broker, f"{FULL}/c", 3)
+    assert await http("POST", f"{T}/c/subscription/done/skip_all") == (204, None)
+    _, shown = await http("GET", f"{T}/c/internalStats")
+    consumed = {name: row["messagesConsumedCounter"] for name, row in shown["cursors"].items()}
+    assert consumed == {"behind": 0, "done": 3}
+
+
 async def converse(running, *steps):
     """Send the frames of each step, and wait for so many commands of its kind. The connection stays
     open for the caller."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.ground.refusal import Refusal, conflict, not_found, precondition_failed
 from broker.http.router import Route
-from broker.http.topics.topics import TOPIC, every_part, existing_persistent
+from broker.http.topics.topics import TOPIC, every_part, existing_persistent, text_map
 from broker.tenancy.policies.bodies import flag_in
 from broker.topics.subscription.request import SubscriptionRequest
 from broker.topics.topic.admission import check_strictly
@@ -38,7 +38,7 @@ async def names(request: AdminRequest) -> list[str]:
 
 async def create(request: AdminRequest) -> None:
     """Body: a message id, with `properties` beside its fields if need be, or nothing (Latest). The
-    message id may also stand in a field `messageId`.
+    message id may also stand in a field `messageId`. `replicated` of the query is kept and shown.
 
     On a partitioned topic it is created on the partitions that lack it; 409 if none does.
     """
@@ -53,7 +53,8 @@ async def create(request: AdminRequest) -> None:
         except ProducerBusy as error:
             raise Refusal(400, error.message) from None
     body = await request.json_object() or {}
-    properties = _properties(body.pop("properties", None) or {})
+    properties = text_map(body.pop("properties", None) or {})
+    flag_in(body, "excluded")  # without an effect in Pulsar, which refuses what is no boolean
     start = body.pop("messageId", body) or {}
     position = _position(start) if start else LATEST
     count = await context.namespaces.partitions_of(request.topic)
@@ -69,7 +70,10 @@ async def create(request: AdminRequest) -> None:
     for topic in lacking:
         topic.check_subscription_name(name)
         wanted = SubscriptionRequest(
-            name=name, earliest=position == EARLIEST, properties=properties
+            name=name,
+            earliest=position == EARLIEST,
+            properties=properties,
+            replicated=request.flag("replicated"),
         )
         try:
             subscription = await topic.open_subscription(wanted)
@@ -77,12 +81,6 @@ async def create(request: AdminRequest) -> None:
             raise conflict(error.message) from None
         if position not in (EARLIEST, LATEST):
             await subscription.seek(position)
-
-
-def _properties(given: object) -> dict[str, str]:
-    if isinstance(given, dict) and all(isinstance(value, str) for value in given.values()):
-        return given
-    raise Refusal(400, "properties must be an object whose values are strings")
 
 
 async def delete(request: AdminRequest) -> None:
@@ -113,7 +111,8 @@ async def _first_unacked(
     topic: PersistentTopic, body: dict[str, Any]
 ) -> tuple[Position, tuple[int, ...]]:
     """Where a subscription continues that is reset to the message id of the body: the entry, and
-    which messages of it come if it is a batch. With `excluded` it continues after the message.
+    which messages of it come if it is a batch. With `excluded` it continues after the message. An
+    index beyond the batch is the whole batch, as in Pulsar.
 
     Raises: Refusal: that is no message id. BrokerError: the batch cannot be read now.
     """
@@ -131,9 +130,9 @@ async def _first_unacked(
     if count <= 1:
         return (next_entry if is_excluded else position), ()
     first = wanted.batch_index + is_excluded
-    if first >= count:
+    if is_excluded and first >= count:
         return next_entry, ()
-    return position, to_words(all_unacked(count) >> first << first) if first else ()
+    return position, to_words(all_unacked(count) >> first << first) if 0 < first < count else ()
 
 
 async def reset_to_time(request: AdminRequest) -> None:

@@ -331,7 +331,8 @@ def internal_stats(
     comma = "{"
     for each in topic.ledger.cursor_statistics():
         waiting += not each.backlog_entries
-        yield f"{comma}{encoded(each.name)}:{encoded(_cursor(topic, each))}"
+        row = _cursor(topic, each, statistics.entries_added)
+        yield f"{comma}{encoded(each.name)}:{encoded(row)}"
         comma = ","
     fields: Json = {
         "entriesAddedCounter": statistics.entries_added,
@@ -430,7 +431,7 @@ class LedgerSizes:
         return self._after[index + 1] + inside
 
 
-def _cursor(topic: PersistentTopic, cursor: CursorStatistics) -> Json:
+def _cursor(topic: PersistentTopic, cursor: CursorStatistics, entries_added: int) -> Json:
     subscription = topic.subscriptions.get(cursor.name)
     waiting = not cursor.backlog_entries
     return {
@@ -438,7 +439,7 @@ def _cursor(topic: PersistentTopic, cursor: CursorStatistics) -> Json:
         "readPosition": position_text(cursor.read_from),
         "waitingReadOp": waiting,
         "pendingReadOps": 0,
-        "messagesConsumedCounter": 0,
+        "messagesConsumedCounter": entries_added - cursor.backlog_entries,
         "cursorLedger": cursor.cursor_ledger_id,
         "cursorLedgerLastEntry": cursor.cursor_ledger_last_entry_id,
         "individuallyDeletedMessages": cursor.acked_ranges_text,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from broker.ground.operations import run_owned
 from broker.ground.refusal import Refusal, conflict, not_found, precondition_failed
@@ -12,6 +12,7 @@ from broker.http.topics.non_persistent import non_persistent_topics, those_of_bu
 from broker.topics.topic.ledger_policies import ledger_policies_of
 from broker.topics.topic.persistent import TOPIC_EPOCH_PROPERTY, PersistentTopic
 from protocol.errors import TopicNotFound
+from protocol.json_numbers import text_of
 from protocol.metadata import is_batch
 from protocol.position import EARLIEST
 from protocol.topic_name import NON_PERSISTENT, PARTITION_SUFFIX, TopicName
@@ -328,10 +329,16 @@ async def _change_properties(
 
 
 def text_map(values: object) -> dict[str, str]:
-    """Properties of a request. Raises: Refusal: they are not texts."""
-    if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
+    """Properties of a request; numbers and booleans as texts. Raises: Refusal."""
+    if not isinstance(values, dict):
         raise Refusal(400, "Properties must be text")
-    return cast("dict[str, str]", values)
+    texts: dict[str, str] = {}
+    for key, value in values.items():
+        text = text_of(value)
+        if text is None:
+            raise Refusal(400, "Properties must be text")
+        texts[key] = text
+    return texts
 
 
 _NAMESPACE: Final = "/admin/v2/{domain}/{tenant}/{namespace}"

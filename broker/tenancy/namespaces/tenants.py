@@ -8,6 +8,7 @@ from broker.ground.refusal import Refusal, conflict, not_found, precondition_fai
 from broker.tenancy.namespaces.json_nodes import change_json, create_json, read_json
 from broker.tenancy.namespaces.names import CLUSTERS_PATH, POLICIES_PATH, tenant_path
 from metadata.store import NodeNotFound
+from protocol.json_numbers import text_of
 from protocol.topic_name import is_entity_name
 
 if TYPE_CHECKING:
@@ -122,13 +123,25 @@ class Tenants:
     async def _checked(self, info: Json | None) -> Json:
         if info is None:
             raise precondition_failed("TenantInfo is null")
-        allowed, roles = info.get("allowedClusters") or [], info.get("adminRoles") or []
-        for each in (allowed, roles):
-            if not isinstance(each, list) or not all(isinstance(name, str) for name in each):
-                raise Refusal(400, "adminRoles and allowedClusters must be arrays of names")
+        allowed, roles = _names(info.get("allowedClusters")), _names(info.get("adminRoles"))
+        if any(role != role.strip() for role in roles or ()):
+            raise precondition_failed("AdminRoles contains whitespace in the beginning or end.")
+        if allowed is None:
+            raise precondition_failed("Clusters cannot be null")
         if not allowed or any(not cluster.strip() for cluster in allowed):
             raise precondition_failed("Clusters cannot be empty or blank")
         if not set(allowed) <= set(await self._clusters.names()):
             raise precondition_failed("Clusters do not exist")
-        given = {name: value for name, value in info.items() if value is not None}
+        given = {} if roles is None else {"adminRoles": roles}
         return {**given, "allowedClusters": allowed}
+
+
+def _names(given: object) -> list[str] | None:
+    """Each name once; None: they were not given. Raises: Refusal."""
+    if given is None:
+        return None
+    names = [text_of(each) for each in given] if isinstance(given, list) else [None]
+    found = dict.fromkeys(name for name in names if name is not None)
+    if None in names:
+        raise Refusal(400, "adminRoles and allowedClusters must be arrays of names")
+    return list(found)

@@ -28,9 +28,9 @@ def names_of(policy: str, value: Json) -> list[str]:
 
 
 def flag(policy: str, value: Json) -> bool:
-    """A boolean. Numbers are accepted. Raises: Refusal."""
-    if isinstance(value, str) and value.lower() in ("true", "false"):
-        return value.lower() == "true"
+    """A boolean. Numbers are accepted, and an empty text is false. Raises: Refusal."""
+    if isinstance(value, str) and value.strip().lower() in ("true", "false", ""):
+        return value.strip().lower() == "true"
     if not isinstance(value, bool | int):
         raise Refusal(400, f"{policy} must be true or false")
     return bool(value)

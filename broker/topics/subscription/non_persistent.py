@@ -82,6 +82,8 @@ class NonPersistentSubscription:
         self._bytes_out = 0
         self.messages_dropped = 0
         self.active_at = context.clock.now()
+        self._drops_before = (self.active_at, 0)
+        self._drop_rate = 0.0
         self.expirations = Expirations(self.active_at)
 
     # Consumers
@@ -291,6 +293,10 @@ class NonPersistentSubscription:
         """Close a rate window."""
         for consumer, rates in self._rates.items():
             rates.sample(consumer.counters, now)
+        since, dropped = self._drops_before
+        if now > since:
+            self._drop_rate = (self.messages_dropped - dropped) / (now - since)
+            self._drops_before = (now, self.messages_dropped)
 
     def delivered(self) -> tuple[int, int]:
         """Messages and bytes since the topic was loaded."""
@@ -320,6 +326,7 @@ class NonPersistentSubscription:
             active_consumer_name=None if self._active is None else self._active.name,
             flow_last_ms=self._flow_last_ms,
             messages_dropped=self.messages_dropped,
+            drop_rate=self._drop_rate,
         )
 
     def statistics_of(self, consumer: Consumer) -> ConsumerStatistics:

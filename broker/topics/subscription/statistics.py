@@ -134,7 +134,6 @@ class ConsumerSums:
     byte_rate_out: float = 0.0
     redeliver_rate: float = 0.0
     ack_rate: float = 0.0
-    drop_rate: float = 0.0
     draining_hashes: int = 0
     draining_unacked_messages: int = 0
     consumed_last_ms: int = 0
@@ -146,7 +145,6 @@ class ConsumerSums:
         self.byte_rate_out += row.byte_rate_out
         self.redeliver_rate += row.redeliver_rate
         self.ack_rate += row.ack_rate
-        self.drop_rate += row.drop_rate or 0.0
         self.draining_hashes += len(row.draining_hashes)
         for draining in row.draining_hashes:
             self.draining_unacked_messages += draining.unacked_messages
@@ -185,6 +183,7 @@ class SubscriptionStatistics:
     expired_last_ms: int = 0
     expire_rate: float = 0.0
     messages_dropped: int | None = None
+    drop_rate: float = 0.0
     properties: Mapping[str, str] = field(default_factory=dict)
     type_name: str | None = None
     """Overrides the name of `sub_type` (kinds that are not stock)."""
@@ -248,7 +247,7 @@ class SubscriptionStatistics:
         if self.key_shared_mode is not None:
             result["keySharedMode"] = self.key_shared_mode
         if self.messages_dropped is not None:
-            result["msgDropRate"] = sums.drop_rate
+            result["msgDropRate"] = self.drop_rate
             result["messagesDropped"] = self.messages_dropped
         result.update(self.details)
         return result

@@ -43,6 +43,8 @@ class StockKind:
         cursor = await ledger.open_cursor(
             request.name, initial, dict(request.properties), durable=request.durable
         )
+        if request.replicated and request.durable:
+            cursor.set_replicated()
         return PersistentSubscription(context, cursor, durable=request.durable)
 
 

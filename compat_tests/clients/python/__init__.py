@@ -5,6 +5,7 @@ from __future__ import annotations
 from compat_tests.clients.python import (
     acknowledgement,
     backlogs,
+    bodies,
     connector_admin,
     connector_driver,
     counts,
@@ -34,6 +35,7 @@ __all__ = [
     "SCENARIOS",
     "acknowledgement",
     "backlogs",
+    "bodies",
     "connector_admin",
     "connector_driver",
     "counts",

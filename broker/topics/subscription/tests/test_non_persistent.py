@@ -36,6 +36,17 @@ async def test_what_exceeds_the_permits_is_dropped_and_counted(nursery):
     assert "dropped" not in bench.subscription.why_not_dispatching()
 
 
+async def test_what_no_consumer_can_take_has_a_rate(nursery):
+    bench = await direct(nursery)
+    bench.subscription.deliver(entries(5))
+    bench.subscription.update_rates(bench.subscription.active_at + 10)
+    assert bench.subscription.statistics().as_json(consumers=False, backlog_size=0)[
+        "msgDropRate"
+    ] == pytest.approx(0.5)
+    bench.subscription.update_rates(bench.subscription.active_at + 20)
+    assert bench.subscription.statistics().drop_rate == 0
+
+
 async def test_shared_finds_anybody_who_can_take_it(nursery):
     bench = await direct(nursery)
     consumers = [bench.consumer(SHARED, permits=permits) for permits in (1, 10)]
