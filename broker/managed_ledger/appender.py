@@ -31,8 +31,8 @@ from broker.managed_ledger.entry_cache import ENTRY_OVERHEAD_BYTES
 from broker.managed_ledger.ledger_list import OwnershipLost
 from broker.managed_ledger.ledger_table import LedgerRow
 from broker.managed_ledger.open_appends import AppendState, OpenAppends
-from broker.managed_ledger.roll_attempts import RollAttempts, no_entries
-from ledgers.errors import LedgerError, LedgerFenced, LedgerNotFound
+from broker.managed_ledger.roll_attempts import RollAttempts, no_entries, too_few_bookies
+from ledgers.errors import LedgerError, LedgerFenced, LedgerNotFound, NotEnoughBookies
 from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:
@@ -316,6 +316,12 @@ class Appender(OpenAppends):
         self.opened_at_ms = self._context.clock.wall_ms()
         self.state = AppendState.OPEN
 
+    def start_without_ledger(self, error: NotEnoughBookies) -> None:
+        """There are too few bookies for a new ledger, and entries that can be read. Appends fail
+        until there are enough; the first append after a delay tries again."""
+        self._last_status = Status.NOT_ENOUGH_BOOKIES
+        self._give_up(too_few_bookies(error))
+
     def roll_if_too_old(self, now: float) -> None:
         """Called periodically. An idle ledger is replaced too, unless it is empty."""
         too_old = now - self._opened_at >= self._context.config.max_rollover_time_s
@@ -362,13 +368,18 @@ class Appender(OpenAppends):
             except (OwnershipLost, LedgerFenced, LedgerNotFound) as lost:
                 self.fence(str(lost))
                 return
+            except NotEnoughBookies as problem:
+                error = self._roll_failed(too_few_bookies(problem))
             except Exception as problem:
-                if not self._rolls.is_broken:
-                    _log.warning("ledger_roll_failed", topic=self._list.name, error=str(problem))
-                self._rolls.failed()
-                error = problem
+                error = self._roll_failed(problem)
         if self.state is AppendState.ROLLING:  # It may have ended meanwhile.
             self._give_up(error)
+
+    def _roll_failed(self, problem: Exception) -> Exception:
+        if not self._rolls.is_broken:
+            _log.warning("ledger_roll_failed", topic=self._list.name, error=str(problem))
+        self._rolls.failed()
+        return problem
 
     async def _pause(self) -> None:
         """Before an attempt: for the topic, then until the broker's turn for it."""

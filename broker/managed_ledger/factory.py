@@ -3,7 +3,8 @@
 Opening takes the topic from its former owner. The last ledger is recovered, which fences its
 writer, and its entries and size are put into the list. Empty ledgers are dropped, a new ledger is
 created, and the list is written by compare-and-set. From then on the former owner can neither
-append nor change the list. Then the cursors are restored.
+append nor change the list. Then the cursors are restored. If there are too few bookies for a new
+ledger, a topic that has entries is opened without one: it is read, and appends fail.
 
 Background tasks serve all topics. They store dirty cursors every flush interval, evict old entries
 from the cache, and periodically trim ledgers by retention. These tasks and all tasks spawned
@@ -32,7 +33,7 @@ from broker.managed_ledger.owner_of_ledger import managed_ledger_of
 from broker.managed_ledger.paths import MANAGED_LEDGERS_ROOT, decode_name, ledger_info_path
 from broker.managed_ledger.roll_attempts import RollPace
 from broker.managed_ledger.tenure import Tenure
-from ledgers.errors import LedgerError, LedgerNotFound, LedgerUnavailable
+from ledgers.errors import LedgerError, LedgerNotFound, LedgerUnavailable, NotEnoughBookies
 from metadata.store import MUST_NOT_EXIST, NodeNotFound, SessionState
 from protocol.errors import BrokerError, ServerError
 
@@ -216,18 +217,35 @@ class ManagedLedgerFactory:
         table = LedgerTable(rows)
         ledger_list = LedgerList(self._store, name, table, record, version)
         ledger = ManagedLedger(context, ledger_list, policies, self)
-        if record.terminated_position is None:
-            writer = await ledger.create_ledger(ledger.appender)
-            await ledger_list.save([*rows, LedgerRow(writer.ledger_id)])
-            table.open_ledger(writer.ledger_id)
-            ledger.appender.start(writer)
-        else:
+        if record.terminated_position is not None:
             await ledger_list.save(rows)
             ledger.appender.state = AppendState.TERMINATED
+        elif not await self._start_writing(ledger, ledger_list, can_wait=bool(rows)):
+            await ledger_list.save(rows)
         for row in dropped:
             await self._client.delete(row.ledger_id)
         await self._restore_cursors(ledger)
         return ledger
+
+    async def _start_writing(
+        self, ledger: ManagedLedger, ledger_list: LedgerList, *, can_wait: bool
+    ) -> bool:
+        """Make a ledger for new entries. If there are too few bookies for one and `can_wait`,
+        return False: the entries that there are can be read, and an append tries again.
+
+        Raises: NotEnoughBookies, OwnershipLost.
+        """
+        try:
+            writer = await ledger.create_ledger(ledger.appender)
+        except NotEnoughBookies as error:
+            if not can_wait:
+                raise
+            ledger.appender.start_without_ledger(error)
+            return False
+        await ledger_list.save([*ledger_list.table.rows, LedgerRow(writer.ledger_id)])
+        ledger_list.table.open_ledger(writer.ledger_id)
+        ledger.appender.start(writer)
+        return True
 
     async def _restore_cursors(self, ledger: ManagedLedger) -> None:
         """Run all concurrently. Raises: the error of the first that failed, not in a group."""

@@ -16,11 +16,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from bookie.api import Status
+from ledgers.errors import LedgerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from broker.managed_ledger.config import ManagedLedgerConfig
+    from ledgers.errors import NotEnoughBookies
 
 _CHECK_CONNECTIONS: Final = "see whether the bookies run, and whether this broker reaches them"
 _ADVICE: Final[Mapping[Status, str]] = {
@@ -39,6 +41,11 @@ def no_entries(status: Status) -> str:
     """Why a topic takes no messages when ledgers fail with this status, and what to do."""
     advice = _ADVICE.get(status, "check the disk")
     return f"new ledgers take no entries ({status.name}): {advice}"
+
+
+def too_few_bookies(error: NotEnoughBookies) -> LedgerError:
+    """The same with what to do."""
+    return LedgerError(f"{error}: {_ADVICE[Status.NOT_ENOUGH_BOOKIES]}")
 
 
 _DOUBLINGS_MAX: Final = 32

@@ -32,7 +32,7 @@ from cli.machine.plan import (
     ports_of,
 )
 from metadata.socket_server import SocketServer
-from runtime.supervision import Child, ChildPlan, life_line
+from runtime.supervision import Child, ChildFailed, ChildPlan, life_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -102,7 +102,7 @@ async def running_machine(
             _bookie(machine, number, data_directory, life, ends, lines, log_level)
             for number in range(1, machine.bookies + 1)
         ]
-        await _start(nursery, stack, bookies)
+        await _start(nursery, stack, bookies, needed=1)
         brokers = [
             _broker(machine, number, life, ends, lines, log_level)
             for number in range(1, machine.brokers + 1)
@@ -112,15 +112,40 @@ async def running_machine(
             if machine.autorecovery is None
             else [_autorecovery(machine, life, ends, lines, log_level)]
         )
-        await _start(nursery, stack, [*brokers, *autorecovery])
+        others = [*brokers, *autorecovery]
+        await _start(nursery, stack, others, needed=len(others))
         urls = joined_urls(child.ready_line.split() for child in brokers)
         if ends.server is not None:
             await tell_addresses(ends.server.store, machine.config.clusterName, urls)
         yield RunningMachine(brokers, bookies, autorecovery, urls)
 
 
-async def _start(nursery: trio.Nursery, stack: AsyncExitStack, children: list[Child]) -> None:
-    """All at once; return when all are ready. `stack` stops them, all at once."""
+_LEFT_OUT_ADVICE: Final = (
+    "topics are read from the copies of the other bookies, and take messages if these are enough"
+    " for the write quorum. Stop, repair the bookie (`vela bookie rebuild-index`, or"
+    " `vela bookie-decommission` if its files are lost), and start again: see docs/cluster.md"
+)
+
+
+async def _start(
+    nursery: trio.Nursery, stack: AsyncExitStack, children: list[Child], needed: int
+) -> None:
+    """All at once; return when all are ready. `stack` stops them, all at once.
+
+    Children that cannot start are left out, which the log says, as long as at least `needed` of
+    them start.
+
+    Raises: ChildFailed: fewer start.
+    """
+    failures: list[tuple[Child, ChildFailed]] = []
+
+    async def start(child: Child) -> None:
+        try:
+            await nursery.start(child.run)
+        except ChildFailed as error:
+            if len(children) - len(failures) <= needed:
+                raise
+            failures.append((child, error))
 
     async def stop() -> None:
         with trio.CancelScope(shield=True):
@@ -131,7 +156,15 @@ async def _start(nursery: trio.Nursery, stack: AsyncExitStack, children: list[Ch
     stack.push_async_callback(stop)
     async with trio.open_nursery() as starting:
         for child in children:
-            starting.start_soon(nursery.start, child.run)
+            starting.start_soon(start, child)
+    for child, error in failures:
+        log.error(
+            "a bookie is left out because it cannot start",
+            child=child.plan.name,
+            error=str(error),
+            running=f"{len(children) - len(failures)} of {len(children)}",
+            advice=_LEFT_OUT_ADVICE,
+        )
 
 
 @final

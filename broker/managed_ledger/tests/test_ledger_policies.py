@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
+
+import pytest
 import trio
 
 from broker.managed_ledger.config import LedgerPolicies
@@ -10,8 +13,10 @@ from broker.managed_ledger.tests.world import (
     NAME,
     SettableClock,
     World,
+    append,
     append_and_wait,
     open_ledger,
+    read_all,
     settle,
 )
 from ledgers.client import LedgerClient, LedgerClientConfig
@@ -19,6 +24,7 @@ from ledgers.cluster import FixedCluster
 from ledgers.replication import Replication
 from ledgers.tests.fake_bookie import FakeBookie
 from metadata.memory_store import MemoryStore
+from protocol.errors import BrokerError, ServerError
 from protocol.position import EARLIEST
 
 
@@ -57,6 +63,56 @@ async def test_ledgers_get_the_copies_in_force_when_they_are_made(autojump_clock
         await cursor.flush()
         assert await copies_of(factory, cursor.cursor_ledger[0]) == (2, 2, 1)
         nursery.cancel_scope.cancel()
+
+
+async def test_entries_are_read_while_there_are_too_few_bookies_for_new_ones(autojump_clock):
+    """Appends are refused with the reason, and taken again when the bookies are back."""
+    world = World()
+    bookies = {name: FakeBookie() for name in "ab"}
+    of_config = LedgerClientConfig(ensemble_size=2, write_quorum_size=2, ack_quorum_size=2)
+
+    @asynccontextmanager
+    async def broker(reachable):
+        async with trio.open_nursery() as nursery:
+            cluster = FixedCluster(reachable, nursery.start_soon)
+            client = LedgerClient(world.store, reachable, of_config, SettableClock(), cluster)
+            factory = ManagedLedgerFactory(world.store, client, world.config, SettableClock())
+            await nursery.start(factory.run)
+            yield factory
+            await factory.aclose()
+            nursery.cancel_scope.cancel()
+
+    async with broker(bookies) as factory:
+        ledger = await open_ledger(factory)
+        cursor = await ledger.open_cursor("s", EARLIEST)
+        stored = await append_and_wait(ledger, b"1", b"2")
+        cursor.ack_cumulative(stored[0])
+    reachable = {"a": bookies["a"]}
+    async with broker(reachable) as factory:
+        ledger = await open_ledger(factory)
+        assert await read_all(ledger) == [b"1", b"2"]
+        cursor = ledger.cursors["s"]
+        assert cursor.mark_delete == stored[0]
+        cursor.ack_cumulative(stored[1])
+        append(ledger, b"refused")
+        await settle()
+        [(context, error)] = ledger.listener.failed
+        assert context == b"refused"
+        assert error.server_error is ServerError.PersistenceError
+        assert "2 bookies are needed, 1 can be used: start more bookies" in str(error)
+        reachable["b"] = bookies["b"]
+        await trio.sleep(world.config.broken_delay_max_s)
+        [third] = await append_and_wait(ledger, b"3")
+        assert third > stored[-1]
+        assert await read_all(ledger) == [b"3"]  # the others were acknowledged
+    async with broker(bookies) as factory:
+        ledger = await open_ledger(factory)
+        assert ledger.next_position(ledger.cursors["s"].mark_delete) == third
+        assert await read_all(ledger) == [b"3"]  # the others were acknowledged
+    async with broker({"a": bookies["a"]}) as factory:
+        with pytest.raises(BrokerError, match="2 bookies are needed, 1 can be used") as refused:
+            await factory.open(f"{NAME}-without-entries")
+        assert refused.value.server_error is ServerError.ServiceNotReady
 
 
 async def test_one_bookie_has_one_copy_whatever_is_asked_for(autojump_clock):

@@ -3,8 +3,11 @@
 import os
 import signal
 import urllib.request
+from contextlib import closing
 from pathlib import Path
 
+import pulsar
+import pytest
 import trio
 
 from broker.assembly.app import running_broker
@@ -12,6 +15,7 @@ from broker.ground.config import BrokerConfig
 from cli.machine.plan import read_machine
 from cli.machine.running import SOCKET_PATH_BYTES_MAX, running_machine, socket_path_in
 from runtime.line_writer import LineWriter
+from runtime.supervision import ChildFailed
 from settings.reading import Setting
 
 WAIT_SECONDS_MAX = 120.0
@@ -74,3 +78,54 @@ def test_a_path_that_is_too_long_for_a_socket_is_replaced(tmp_path):
     assert len(path.encode()) <= SOCKET_PATH_BYTES_MAX
     assert socket_path_in(tmp_path) == f"{tmp_path}/run/metadata.sock"
     os.rmdir(os.path.dirname(path))
+
+
+def _send(service_url, count):
+    with closing(pulsar.Client(service_url)) as client:
+        producer = client.create_producer("persistent://public/default/kept")
+        for number in range(count):
+            producer.send(b"%d" % number + bytes(1_000))
+
+
+def _read(service_url, count):
+    with closing(pulsar.Client(service_url)) as client:
+        reader = client.create_reader("persistent://public/default/kept", pulsar.MessageId.earliest)
+        return [reader.read_next(60_000).data().rstrip(b"\0") for _ in range(count)]
+
+
+async def test_a_machine_starts_without_the_bookie_whose_files_are_damaged(tmp_path):
+    """The other bookie has a copy of every message."""
+    socket_path = socket_path_in(tmp_path)
+    free_port = [Setting("bookiePort", "0", "test")]
+    machine, _ = read_machine(1, 2, free_port, PORTS, socket_path, strict=True)
+    with trio.fail_after(2 * WAIT_SECONDS_MAX):
+        async with running_machine(
+            machine, tmp_path, socket_path, "warning", LineWriter()
+        ) as running:
+            await trio.to_thread.run_sync(_send, running.urls[0], 20)
+    [entry_log] = (tmp_path / "bookkeeper2" / "ledgers" / "current").glob("*.log")
+    os.truncate(entry_log, 1_500)
+    with trio.fail_after(2 * WAIT_SECONDS_MAX):
+        async with running_machine(
+            machine, tmp_path, socket_path, "warning", LineWriter()
+        ) as running:
+            assert [bookie.is_ready for bookie in running.bookies] == [True, False]
+            found = await trio.to_thread.run_sync(_read, running.urls[0], 20)
+    assert found == [b"%d" % number for number in range(20)]
+
+
+async def test_a_machine_of_which_no_bookie_starts_does_not_start(tmp_path):
+    socket_path = socket_path_in(tmp_path)
+    free_port = [Setting("bookiePort", "0", "test")]
+    machine, _ = read_machine(1, 2, free_port, PORTS, socket_path, strict=True)
+    with trio.fail_after(2 * WAIT_SECONDS_MAX):
+        async with running_machine(
+            machine, tmp_path, socket_path, "warning", LineWriter()
+        ) as running:
+            await trio.to_thread.run_sync(_send, running.urls[0], 20)
+        for entry_log in tmp_path.glob("bookkeeper*/ledgers/current/*.log"):
+            os.truncate(entry_log, 1_500)
+        with pytest.raises(BaseExceptionGroup) as refused:
+            async with running_machine(machine, tmp_path, socket_path, "warning", LineWriter()):
+                pass
+    assert refused.group_contains(ChildFailed, match=r"bookie-\d did not start: .*\.log")
