@@ -22,6 +22,7 @@ from compat_tests.command_pairs import CASES_AT_A_TIME, PAIRS, run_pairs
 
 if TYPE_CHECKING:
     from compat_tests.command_pairs import Found
+    from compat_tests.oracle.releases import Release
     from compat_tests.servers import Servers
 
 VELA_REPETITIONS: Final = 2
@@ -46,10 +47,12 @@ MAY_BE_EARLY: Final = frozenset({"SUBSCRIBE", "SUBSCRIBE other"})
 """The command after one of these may come before the consumer is there."""
 
 
-def test_pairs_of_commands_have_the_outcomes_of_real_pulsar(servers: Servers) -> None:
-    if len(servers) < 2:
-        pytest.skip("needs both servers")
-    vela, pulsar = trio.run(_both, servers)
+@pytest.mark.usefixtures("beside")
+def test_pairs_of_commands_have_the_outcomes_of_real_pulsar(
+    servers: Servers, release: Release
+) -> None:
+    oracle = release.name
+    vela, pulsar = trio.run(_both, servers, oracle)
     unseen = _unseen(vela, pulsar)
     for number in range(ROUNDS_MAX):
         if not unseen:
@@ -57,7 +60,7 @@ def test_pairs_of_commands_have_the_outcomes_of_real_pulsar(servers: Servers) ->
         cases_at_a_time = 1 if number % 2 else CASES_AT_A_TIME
         more = trio.run(
             run_pairs,
-            servers["pulsar"],
+            servers[oracle],
             unseen,
             f"{number}",
             MORE_REPETITIONS,
@@ -69,14 +72,14 @@ def test_pairs_of_commands_have_the_outcomes_of_real_pulsar(servers: Servers) ->
     early = [pair for pair in unseen if pair[0] in MAY_BE_EARLY]
     apart = partial(run_pairs, is_apart=True)
     for pair, outcomes in trio.run(
-        apart, servers["pulsar"], early, "apart", APART_REPETITIONS
+        apart, servers[oracle], early, "apart", APART_REPETITIONS
     ).items():
         pulsar[pair] += outcomes
     unseen = _unseen(vela, pulsar)
     assert not unseen, "\n".join(_text(pair, vela, pulsar) for pair in unseen)
 
 
-async def _both(servers: Servers) -> tuple[Found, Found]:
+async def _both(servers: Servers, oracle: str) -> tuple[Found, Found]:
     found: dict[str, Found] = {}
 
     async def run(name: str, repetitions: int) -> None:
@@ -84,8 +87,8 @@ async def _both(servers: Servers) -> tuple[Found, Found]:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run, "vela", VELA_REPETITIONS)
-        nursery.start_soon(run, "pulsar", FIRST_REPETITIONS)
-    return found["vela"], found["pulsar"]
+        nursery.start_soon(run, oracle, FIRST_REPETITIONS)
+    return found["vela"], found[oracle]
 
 
 def _unseen(vela: Found, pulsar: Found) -> list[tuple[str, str]]:
