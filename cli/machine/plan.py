@@ -142,6 +142,12 @@ def read_machine(
             f"advertisedListeners names addresses of one broker: leave it out with --brokers"
             f" {brokers}; each broker has ports of its own"
         )
+    if config.authenticationEnabled and is_store_ours:
+        notices.append(
+            "authenticationEnabled=true protects the ports of brokers only: every user of this"
+            " machine who can connect to the ports of the bookies on loopback (bookiePort) can"
+            " read, write and fence all ledgers. `vela bookie` with TLS asks for certificates"
+        )
     for key in ("journalDirectories", "ledgerDirectories"):
         if bookies > 1 and getattr(config, key):
             raise ConfigError(

@@ -199,3 +199,23 @@ def test_variables_of_the_parent_do_not_overrule_the_keys_of_a_child():
         "PATH": "/bin",
         "PULSAR_PREFIX_webServicePort": "2",
     }
+
+
+def test_open_ports_of_bookies_are_named_where_brokers_ask_for_credentials():
+    def notices(*settings):
+        given = [Setting(key, value, "test") for key, value in settings]
+        machine, _ = read_machine(1, 2, given, {}, "/run/metadata.sock", strict=False)
+        return [each for each in machine.notices if "fence all ledgers" in each]
+
+    of_pulsar = "org.apache.pulsar"
+    provider = f"{of_pulsar}.broker.authentication.AuthenticationProviderToken"
+    assert notices() == []
+    [said] = notices(
+        ("authenticationEnabled", "true"),
+        ("authenticationProviders", provider),
+        ("tokenSecretKey", "data:;base64,MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="),
+        ("superUserRoles", "broker"),
+        ("brokerClientAuthenticationPlugin", f"{of_pulsar}.client.impl.auth.AuthenticationToken"),
+        ("brokerClientAuthenticationParameters", "token:any"),
+    )
+    assert "every user of this machine" in said
