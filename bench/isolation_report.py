@@ -216,7 +216,7 @@ class Report:
             " and dropped from the page cache before they are read. Bounds: a p50 of at most"
             f" {P50_RATIO_MAX:g} times that alone, a p99 of at most {P99_RATIO_MAX:g} times that"
             f" alone and at most {P99_MS_MAX:g} ms. Stalls are what Vela's own watchdog counted"
-            " ([its series](../operations.md#stalls-of-the-event-loop)) in all rounds together; it"
+            " ([its series](../operations/monitoring.md#stalls-of-the-event-loop)) in all rounds together; it"
             " knows the bounds of a bucket, not the time itself. `disk still`: the longest time in"
             " which the disk had requests and completed none. A sync of any process waits at least"
             " as long.\n\n"
