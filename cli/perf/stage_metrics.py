@@ -1,8 +1,8 @@
 """The stages of a broadcast message, from the broker's /metrics.
 
 Pure. Vela exports the latency of the stages as histograms (`vela_broadcast_stage_seconds`, see
-docs/operations/monitoring.md). Two readings give the values between them. A percentile is the upper end of its
-bucket, so it means "at most".
+docs/operations/monitoring.md). Two readings give the values between them. A percentile is the upper
+end of its bucket, so it means "at most".
 """
 
 from __future__ import annotations
