@@ -59,8 +59,8 @@ SUBSCRIPTION_TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig(AuthenticationConfig):
-    """All settings. 0 means what it means in Pulsar and BookKeeper (docs/operations/configuration.md).
-    Those of authentication are in `AuthenticationConfig`."""
+    """All settings. 0 means the same as in Pulsar and BookKeeper
+    (docs/operations/configuration.md). Those of authentication are in `AuthenticationConfig`."""
 
     # --- where it listens ---------------------------------------------------------------
     clusterName: str = "standalone"
