@@ -70,7 +70,10 @@ def read_access(path: str) -> ZooKeeperAccess:
         values = {each.key: each.value for each in read_properties(Path(path_of(path)))}
     except ConfigError as error:
         raise AccessRefused(f"{PATH_KEY}: {_without_values(str(error))}") from None
-    for key in values:
+    for key, value in values.items():
+        if key not in _KNOWN and not value:
+            # A line with one word is a key without a value; it may be a password.
+            raise AccessRefused(f"{PATH_KEY}={path}: expected key=value")
         if key not in _KNOWN:
             raise AccessRefused(f"{PATH_KEY}={path}: Vela does not have the key {key!r}")
     return ZooKeeperAccess(_tls(path, values), _digest(path, values))

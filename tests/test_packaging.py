@@ -23,6 +23,8 @@ ROOMS = tuple(
     for room in _TREE["tool"]["vela"]["rooms"]
     if room not in _TREE["tool"]["vela"]["not-packed"]
 )
+FOR_TYPES_ALONE = {"google", "__future__", "_typeshed"}
+"""Nothing of these is imported when the program runs, or it is a namespace."""
 BUILD_SECONDS_MAX = 300
 
 
@@ -43,7 +45,7 @@ def imported_by(room: str) -> set[str]:
                 top, _, rest = node.module.partition(".")
                 modules.add("google.protobuf" if rest.startswith("protobuf") else top)
     known = packages_distributions()
-    outside = modules - set(sys.stdlib_module_names) - set(ROOMS) - {"google", "__future__"}
+    outside = modules - set(sys.stdlib_module_names) - set(ROOMS) - FOR_TYPES_ALONE
     found = {
         "protobuf" if module == "google.protobuf" else known.get(module, [module])[0].lower()
         for module in outside
