@@ -1,7 +1,9 @@
 """The auditor: finds the ledgers that lack copies, and marks them.
 
 After bookies were lost it reads the metadata of all ledgers and marks those that name a bookie that
-is not registered. At long intervals it looks at the copies of all closed ledgers, too.
+is not registered. At long intervals it reads the copies of all closed ledgers, too, at a bounded
+rate: that may take days, and no audit waits for it. The order of the ledgers is by chance, so that
+auditors that end early miss no ledger for good.
 
 A ledger whose metadata is damaged is told of and left out: no other ledger suffers.
 """
@@ -16,8 +18,8 @@ import structlog
 import trio
 
 from autorecovery import records
-from autorecovery.copies import CopyReader
-from autorecovery.fragments import BAD, bookies_of, fragments_of
+from autorecovery.copies import CopyReader, ReadPace
+from autorecovery.fragments import BAD, CopyState, bookies_of, fragments_of
 from autorecovery.schedule import AuditSchedule
 from autorecovery.statistics import Distribution
 from metadata.ledger_list import live_ledgers
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 RETRY_S: Final = 5.0
+LOOK_AGAIN_S: Final = 60.0
+"""Whether copies may be checked, while replication is switched off."""
 READS_AT_ONCE: Final = 16
 _READ_ONLY_NAME: Final = READ_ONLY_ROOT.rpartition("/")[2]
 
@@ -63,11 +67,15 @@ async def writable_bookies(store: MetadataStore) -> frozenset[str]:
 
 
 async def for_each_ledger(
-    store: MetadataStore, look: Callable[[int, LedgerMetadata], Awaitable[None]]
+    store: MetadataStore,
+    look: Callable[[int, LedgerMetadata], Awaitable[None]],
+    order: random.Random | None = None,
 ) -> int:
-    """Call `look` for every ledger that exists all the time, some at once. Returns the number of
-    ledgers whose metadata is damaged. Raises: MetadataUnavailable."""
+    """Call `look` for every ledger that exists all the time, some at once, by ids or in an order by
+    chance. Returns the number of ledgers whose metadata is damaged. Raises: MetadataUnavailable."""
     pending = sorted(await live_ledgers(store), reverse=True)
+    if order is not None:
+        order.shuffle(pending)
     damaged = 0
 
     async def work() -> None:
@@ -166,13 +174,15 @@ class Auditor:
             trio.current_time(),
         )
         try:
-            while True:
-                try:
-                    await self._follow(schedule)
-                except MetadataUnavailable as error:
-                    log.warning("no audit now", reason=str(error))
-                    schedule.audit_now(trio.current_time())
-                    await trio.sleep(RETRY_S)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._check_at_intervals)
+                while True:
+                    try:
+                        await self._follow(schedule)
+                    except MetadataUnavailable as error:
+                        log.warning("no audit now", reason=str(error))
+                        schedule.audit_now(trio.current_time())
+                        await trio.sleep(RETRY_S)
         finally:
             for stop in stops:
                 stop()
@@ -188,7 +198,6 @@ class Auditor:
         else:
             schedule.on_delay(stored, trio.current_time())
         self._delay_written = False
-        ledgers_check_at = await self._next_ledgers_check()
         while True:
             registered = await registered_bookies(self._store)
             now = trio.current_time()
@@ -199,17 +208,28 @@ class Auditor:
                 delay_s = await self._marks.delay_s() or 0
                 if was_written or delay_s != schedule.delay_s:
                     schedule.on_delay(delay_s, now)
-            due = min(schedule.next_audit(), ledgers_check_at)
+            due = schedule.next_audit()
             if now < due or self._store.session_state is not SessionState.LIVE:
                 await self._wait(due - now)
             elif await self._marks.is_disabled():
                 await self._wait(math.inf)
-            elif now >= schedule.next_audit():
+            else:
                 schedule.on_audit_begun(now)
                 await self.mark_lost(registered)
-            else:
-                await self.check_ledgers()
-                ledgers_check_at = await self._next_ledgers_check()
+
+    async def _check_at_intervals(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                await trio.sleep_until(await self._next_ledgers_check())
+                is_live = self._store.session_state is SessionState.LIVE
+                if is_live and not await self._marks.is_disabled():
+                    await self.check_ledgers()
+                else:
+                    await trio.sleep(LOOK_AGAIN_S)
+            except MetadataUnavailable as error:
+                log.warning("no check of copies now", reason=str(error))
+                await trio.sleep(RETRY_S)
 
     async def mark_lost(self, registered: frozenset[str]) -> int:
         """Mark the ledgers that name bookies which are not registered. Returns how many.
@@ -247,26 +267,32 @@ class Auditor:
         config = self._config
         marked = 0
         begun = trio.current_time()
+        pace = ReadPace(config.auditorReadBytesPerSecond)
 
         async def look(ledger_id: int, metadata: LedgerMetadata) -> None:
             nonlocal marked
             self.ledgers_checked += 1
-            reader = CopyReader(self._pool.bookies, ledger_id, metadata, config.readEntryTimeout)
+            reader = CopyReader(
+                self._pool.bookies, ledger_id, metadata, config.readEntryTimeout, pace
+            )
             registered = frozenset((*self._pool.writable, *self._pool.read_only))
             copies = await reader.states(
                 registered, config.auditorLedgerVerificationPercentage, self._chance
             )
-            lacking = {
-                fragment.ensemble[place]
-                for fragment in fragments_of(metadata)
-                for place in range(len(fragment.ensemble))
-                if copies[fragment.first, place] in BAD
-            }
-            if lacking:
-                await self._marks.add(ledger_id, sorted(lacking), _wall_ms())
-                marked += 1
+            lost: set[str] = set()
+            damaged: set[str] = set()
+            for fragment in fragments_of(metadata):
+                for place, bookie_id in enumerate(fragment.ensemble):
+                    state = copies[fragment.first, place]
+                    if state in BAD:
+                        (lost if state is CopyState.LOST else damaged).add(bookie_id)
+            if damaged:
+                await self._marks.add_damaged(ledger_id, sorted(damaged), _wall_ms())
+            if lost:
+                await self._marks.add(ledger_id, sorted(lost), _wall_ms())
+            marked += bool(lost or damaged)
 
-        await for_each_ledger(self._store, look)
+        await for_each_ledger(self._store, look, self._chance)
         now_ms = records.encode_ledgers_checked(_wall_ms())
         await self._store.put(records.LEDGERS_CHECKED_PATH, now_ms, None)
         self.ledgers_marked += marked
@@ -291,7 +317,7 @@ class Auditor:
         self._changed = trio.Event()
 
     def _on_change(self, path: str) -> None:
-        if path.startswith((records.MARKS_ROOT, records.LOCKS_ROOT)):
+        if path.startswith((records.MARKS_ROOT, records.LOCKS_ROOT, records.DAMAGE_ROOT)):
             return
         self._delay_written = self._delay_written or path == records.DELAY_PATH
         self._may_differ = self._may_differ or path == UNDERREPLICATION_ROOT

@@ -30,9 +30,11 @@ class AutorecoveryConfig(BookieProcessConfig, ClientTlsConfig):
     """Seconds between audits without a reason; 0: only after a bookie was lost."""
     auditorPeriodicCheckInterval: Count = 604_800
     """Seconds between looks at the copies of all closed ledgers; 0: never."""
-    auditorLedgerVerificationPercentage: Count = 0
-    """Of the entries of a copy that are looked at besides the first and the last one; 100 at
-    most."""
+    auditorLedgerVerificationPercentage: Count = 100
+    """Of the entries of a copy that are looked at besides the first and the last one; 100: the copy
+    is read whole. BookKeeper's default is 0, which finds damage at the ends of a copy only."""
+    auditorReadBytesPerSecond: Count = 10_000_000
+    """How fast the copies of all ledgers are read; 0: as fast as bookies answer."""
     lostBookieRecoveryDelay: Count = 0
     """Seconds for which a single lost bookie is waited for. `bookkeeper shell
     lostbookierecoverydelay` sets it for the cluster, and then counts instead of this."""

@@ -1,8 +1,8 @@
 """Copies of a ledger's entries on bookies: checks them, and replaces lost ones.
 
 A bookie is lost when it is not registered. A registered bookie is asked for the first and the last
-entry of each copy, and for a share of those in between. An entry counts as absent only if the
-bookie itself says that it lacks it.
+entry of each copy, and for a share of those in between, or for all of them, at a rate. An entry
+counts as absent only if the bookie itself says that it lacks it.
 
 An entry is copied as it is stored: the body with its head, which the digest covers. It goes to its
 new bookie as a recovery add, which a fence does not stop. Memory is bounded by the batch.
@@ -18,6 +18,7 @@ import trio
 from autorecovery.fragments import Copies, CopyState, Fragment, fragments_of
 from bookie.api import FLAG_RECOVERY_ADD, BookieError, Status
 from protocol.bookkeeper.digests import Digest, DigestMismatch, master_key
+from runtime.token_bucket import TokenBucket
 
 if TYPE_CHECKING:
     import random
@@ -30,8 +31,12 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 BATCH_BYTES_MAX: Final = 2 * 1024 * 1024
+RUN_ENTRIES_MAX: Final = 1_000
+"""Entries of a copy that are read at once when it is read whole."""
 SAMPLE_MAX: Final = 100
 """Entries of one copy that are looked at besides its first and last."""
+WITHOUT_SOURCE_MAX: Final = 100
+"""Entries of one copy that no bookie gives, after which no more of it is copied."""
 _ABSENT: Final = frozenset({Status.NO_ENTRY, Status.NO_LEDGER})
 _SILENT: Final = frozenset(
     {Status.UNREACHABLE, Status.TIMED_OUT, Status.TOO_MANY_REQUESTS, Status.NOT_ENOUGH_BOOKIES}
@@ -51,6 +56,30 @@ class NotStored(Exception):
 
 
 @final
+class ReadPace:
+    """Keeps what is read below a rate. Readers pay after they have read, so that above the rate and
+    a second of it no more is read than one run by each of them."""
+
+    def __init__(self, bytes_per_second: int) -> None:
+        """0: no limit."""
+        self._bucket: TokenBucket | None = None
+        if bytes_per_second > 0:
+            now = trio.current_time()
+            self._bucket = TokenBucket(bytes_per_second, bytes_per_second, now)
+
+    async def pay(self, size_bytes: int) -> None:
+        """Return when the rate allows what was read, and what others have read before."""
+        bucket = self._bucket
+        if bucket is None:
+            return
+        now = trio.current_time()
+        bucket.take(size_bytes, now)
+        debt = -bucket.tokens(now)
+        if debt > 0:
+            await trio.sleep(debt / bucket.rate)
+
+
+@final
 class CopyReader:
     """Looks at the copies of one ledger."""
 
@@ -60,18 +89,26 @@ class CopyReader:
         ledger_id: int,
         metadata: LedgerMetadata,
         timeout_s: float,
+        pace: ReadPace | None = None,
     ) -> None:
+        """`pace`: of copies that are read whole; None: as fast as bookies answer."""
         self._bookies = bookies
         self._ledger_id = ledger_id
         self._metadata = metadata
+        self._pace = pace
         self._digest = Digest(metadata.digest_type, metadata.password)
         self._timeout_s = timeout_s
 
     async def states(
-        self, registered: AbstractSet[str], percent: float, chance: random.Random
+        self,
+        registered: AbstractSet[str],
+        percent: float,
+        chance: random.Random,
+        suspected: AbstractSet[str] = frozenset(),
     ) -> Copies:
         """What became of every copy. `percent`: of the entries between the first and the last of a
-        copy that are looked at, too (auditorLedgerVerificationPercentage)."""
+        copy that are looked at, too (auditorLedgerVerificationPercentage). The copies of
+        `suspected` bookies are read whole."""
         copies: Copies = {}
         for fragment in fragments_of(self._metadata):
             for place, bookie_id in enumerate(fragment.ensemble):
@@ -80,6 +117,8 @@ class CopyReader:
                     copies[key] = CopyState.LOST
                 elif fragment.last is None:
                     copies[key] = CopyState.PRESENT  # its writer takes care
+                elif percent >= 100 or bookie_id in suspected:
+                    copies[key] = await self._state_of_whole(fragment, place)
                 else:
                     copies[key] = await self._state(fragment, place, percent, chance)
         return copies
@@ -94,17 +133,41 @@ class CopyReader:
             chosen = {chance.randrange(fragment.first, fragment.last + 1) for _ in range(sample)}
             entries += [each for each in sorted(chosen) if fragment.stores(place, each)]
         for entry_id in entries:
-            _body, state, detail = await self.read(fragment.ensemble[place], entry_id)
+            _body, state = await self._read_or_tell(fragment.ensemble[place], entry_id)
             if state is not CopyState.PRESENT:
-                log.info(
-                    "copy not there",
-                    ledger_id=self._ledger_id,
-                    entry_id=entry_id,
-                    bookie=fragment.ensemble[place],
-                    detail=detail,
-                )
                 return state
         return CopyState.PRESENT
+
+    async def _state_of_whole(self, fragment: Fragment, place: int) -> CopyState:
+        """The same by all entries, up to the first that is not there."""
+        bookie_id = fragment.ensemble[place]
+        for first, last in fragment.runs_at(place):
+            entry_id = first
+            while entry_id <= last:
+                end = min(last, entry_id + RUN_ENTRIES_MAX - 1)
+                bodies = await self.read_run(bookie_id, entry_id, end)
+                if not bodies:
+                    body, state = await self._read_or_tell(bookie_id, entry_id)
+                    if state is not CopyState.PRESENT:
+                        return state
+                    bodies = [body]
+                entry_id += len(bodies)
+                if self._pace is not None:
+                    await self._pace.pay(sum(map(len, bodies)))
+        return CopyState.PRESENT
+
+    async def _read_or_tell(self, bookie_id: str, entry_id: int) -> tuple[bytes, CopyState]:
+        """`read`, with a line in the log about an entry that is not there."""
+        body, state, detail = await self.read(bookie_id, entry_id)
+        if state is not CopyState.PRESENT:
+            log.info(
+                "copy not there",
+                ledger_id=self._ledger_id,
+                entry_id=entry_id,
+                bookie=bookie_id,
+                detail=detail,
+            )
+        return body, state
 
     async def read(self, bookie_id: str, entry_id: int) -> tuple[bytes, CopyState, str]:
         """(the body as stored, or nothing; what became of it; why)."""
@@ -182,13 +245,48 @@ class Copier:
             entry_id = first
             while entry_id <= last:
                 end = min(last, entry_id + self._batch_entries - 1)
-                bodies = await self._bodies(fragment, place, entry_id, end, target)
-                self.entries_read += len(bodies)
-                self.bytes_read += sum(map(len, bodies))
-                await self._add(target, entry_id, bodies)
-                entry_id += len(bodies)
-                self.entries += len(bodies)
-                self.bytes += sum(map(len, bodies))
+                entry_id += await self._copy_run(fragment, place, entry_id, end, target)
+
+    async def fill(self, fragment: Fragment, place: int) -> None:
+        """All entries again, to the bookie at this place of a settled fragment, which lacks some or
+        has damaged them: from others where it has none itself. All of them, because a bookie reads
+        neighbours in its entry log without asking its index where each is. An entry that no bookie
+        has keeps none after it from being copied.
+
+        Raises: NoSource: for some entries. NotStored.
+        """
+        target = fragment.ensemble[place]
+        without_source: list[NoSource] = []
+        for first, last in fragment.runs_at(place):
+            entry_id = first
+            while entry_id <= last:
+                end = min(last, entry_id + self._batch_entries - 1)
+                intact = await self._reader.read_run(target, entry_id, end)
+                if intact:
+                    await self._add(target, entry_id, intact)
+                    entry_id += len(intact)
+                    continue
+                try:
+                    entry_id += await self._copy_run(fragment, place, entry_id, end, target)
+                except NoSource as error:
+                    without_source.append(error)
+                    if len(without_source) == WITHOUT_SOURCE_MAX:
+                        raise
+                    entry_id += 1
+        if without_source:
+            raise without_source[0]
+
+    async def _copy_run(
+        self, fragment: Fragment, place: int, first: int, last: int, target: str
+    ) -> int:
+        """Entries from `first` on; returns how many. Raises: NoSource, NotStored."""
+        bodies = await self._bodies(fragment, place, first, last, target)
+        self.entries_read += len(bodies)
+        self.bytes_read += sum(map(len, bodies))
+        await self._add(target, first, bodies)
+        self.entries += len(bodies)
+        self.bytes += sum(map(len, bodies))
+        return len(bodies)
 
     async def _bodies(
         self, fragment: Fragment, place: int, first: int, last: int, target: str

@@ -36,6 +36,7 @@ class CopyState(Enum):
 
 
 BAD = frozenset({CopyState.LOST, CopyState.ABSENT, CopyState.DAMAGED})
+_FILLABLE = BAD - {CopyState.LOST}
 
 
 @final
@@ -129,8 +130,8 @@ class Repair:
     move: tuple[int, ...]
     """Places that get another bookie."""
     fill: tuple[int, ...]
-    """Places whose bookie gets its entries again. It lost them and takes entries, so its place can
-    stay: the ensemble may be all bookies there are (apache/bookkeeper#3905)."""
+    """Places whose bookie gets the entries again that it lost, or has damaged. It takes entries, so
+    its place can stay: the ensemble may be all bookies there are (apache/bookkeeper#3905)."""
 
 
 class Rest(Enum):
@@ -158,8 +159,10 @@ def findings(
     metadata: LedgerMetadata,
     copies: Mapping[tuple[int, int], CopyState],
     writable: AbstractSet[str],
+    filled: AbstractSet[tuple[int, int]] = frozenset(),
 ) -> Findings:
-    """What to do. `writable`: bookies that take entries."""
+    """What to do. `writable`: bookies that take entries. `filled`: copies (as in Copies) that were
+    filled already: what they lack now, their bookie cannot keep, and another one gets them."""
     repairs: list[Repair] = []
     rest = Rest.NOTHING
     for fragment in fragments_of(metadata):
@@ -177,7 +180,9 @@ def findings(
         fill = tuple(
             place
             for place in bad
-            if states[place] is CopyState.ABSENT and fragment.ensemble[place] in writable
+            if states[place] in _FILLABLE
+            and fragment.ensemble[place] in writable
+            and (fragment.first, place) not in filled
         )
         move = tuple(place for place in bad if place not in fill)
         if bad:

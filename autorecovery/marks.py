@@ -1,9 +1,11 @@
 """Marks: the ledgers that lack copies, as nodes in the metadata store, and the locks on them.
 
 A mark names bookies whose copies may be gone. It is a hint: whoever repairs the ledger looks for
-itself. The worker with the lock, an ephemeral node, repairs; two at once would do no harm, because
-compare-and-set decides on the ledger's metadata. A mark is deleted in the version that was read
-before the work, so that a later word about the ledger is not lost.
+itself. A second node beside the mark names copies that may be damaged: these are read whole. It is
+written before the mark and deleted after it, so that no such word about a marked ledger is missed.
+The worker with the lock, an ephemeral node, repairs; two at once would do no harm, because compare-
+and-set decides on the ledger's metadata. A mark is deleted in the version that was read before the
+work, so that a later word about the ledger is not lost.
 """
 
 from __future__ import annotations
@@ -48,6 +50,10 @@ class Mark:
     ledger_id: int
     replicas: tuple[str, ...]
     version: int
+    damaged: frozenset[str] = frozenset()
+    """Bookies whose copies are said to be damaged somewhere."""
+    damage_version: int = 0
+    """Of the node that says so, if there is one."""
 
 
 @final
@@ -84,8 +90,17 @@ class Marks:
 
     async def add(self, ledger_id: int, replicas: Iterable[str], now_ms: int) -> None:
         """Mark the ledger, or add these bookies to its mark."""
-        path = underreplicated_path(ledger_id)
-        lacking = tuple(replicas)
+        await self._name(underreplicated_path(ledger_id), tuple(replicas), now_ms)
+
+    async def add_damaged(self, ledger_id: int, replicas: Iterable[str], now_ms: int) -> None:
+        """The same for registered bookies whose copies are damaged somewhere: whoever repairs the
+        ledger reads these copies whole."""
+        damaged = tuple(replicas)
+        await self._name(records.damage_path(ledger_id), damaged, now_ms)
+        await self.add(ledger_id, damaged, now_ms)
+
+    async def _name(self, path: str, lacking: tuple[str, ...], now_ms: int) -> None:
+        """Add bookies to a node that has the form of a mark."""
         for _attempt in range(_CONTENTION_MAX):
             found = await self._store.get(path)
             if found is None:
@@ -107,7 +122,15 @@ class Marks:
         found = await self._store.get(underreplicated_path(ledger_id))
         if found is None:
             return None
-        return Mark(ledger_id, records.replicas_of_mark(found[0]), found[1])
+        damage = await self._store.get(records.damage_path(ledger_id))
+        damaged, damage_version = damage if damage is not None else (b"", 0)
+        return Mark(
+            ledger_id,
+            records.replicas_of_mark(found[0]),
+            found[1],
+            frozenset(records.replicas_of_mark(damaged)),
+            damage_version,
+        )
 
     async def ledger_ids(self, order: random.Random | None = None) -> AsyncGenerator[int]:
         """All marked ledgers; shuffled, so that several workers begin with different ones."""
@@ -182,6 +205,11 @@ class Marks:
             return False
         except NodeNotFound:
             return True
+        if mark.damaged:
+            try:
+                await self._store.delete(records.damage_path(mark.ledger_id), mark.damage_version)
+            except (NodeNotFound, VersionConflict):
+                pass  # a later word: the mark that follows it will be worked on
         for _level in range(_LEVELS):
             path = path.rpartition("/")[0]
             try:

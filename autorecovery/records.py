@@ -29,6 +29,8 @@ DISABLE_PATH: Final = f"{UNDERREPLICATION_ROOT}/disable"
 DELAY_PATH: Final = f"{UNDERREPLICATION_ROOT}/lostBookieRecoveryDelay"
 """Seconds, as decimal digits. Writing it, the same number too, asks for an audit at once."""
 LEDGERS_CHECKED_PATH: Final = f"{UNDERREPLICATION_ROOT}/checkallledgersctime"
+DAMAGE_ROOT: Final = f"{UNDERREPLICATION_ROOT}/damaged"
+"""Vela's own: beside the mark of a ledger, the bookies whose copies are said to be damaged."""
 VOTES_ROOT: Final = f"{UNDERREPLICATION_ROOT}/auditorelection"
 LEADER_PATH: Final = f"{UNDERREPLICATION_ROOT}/leader"
 """Of Pulsar's driver (`metadata-store:`), instead of votes: the auditor's id as JSON text."""
@@ -75,6 +77,11 @@ def merged_mark(data: bytes, replicas: Iterable[str], now_ms: int) -> bytes | No
     if not new and known:
         return None
     return encode_mark(known + new, record.ctime or now_ms)
+
+
+def damage_path(ledger_id: int) -> str:
+    """Which copies of a ledger are said to be damaged; the content is that of a mark."""
+    return f"{DAMAGE_ROOT}/{ledger_id}"
 
 
 def encode_lock(holder: str) -> bytes:

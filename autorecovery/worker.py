@@ -19,7 +19,7 @@ import structlog
 import trio
 
 from autorecovery.copies import Copier, CopyReader, NoSource, NotStored
-from autorecovery.fragments import Findings, Repair, Rest, findings
+from autorecovery.fragments import Copies, Repair, Rest, findings
 from autorecovery.schedule import REMEMBERED_MAX, BackOff
 from autorecovery.statistics import Distribution
 from ledgers.errors import LedgerDamaged, LedgerNotFound, NotEnoughBookies, RecoveryFailed
@@ -34,6 +34,7 @@ from protocol.bookkeeper.paths import AVAILABLE_ROOT, UNDERREPLICATION_ROOT, led
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Set as AbstractSet
 
     from autorecovery.config import AutorecoveryConfig
     from autorecovery.marks import Mark, Marks
@@ -172,7 +173,7 @@ class ReplicationWorker:
         """Raises: MetadataUnavailable."""
         ledger_id = mark.ledger_id
         try:
-            outcome = await self.replicate(ledger_id)
+            outcome = await self.replicate(ledger_id, mark.damaged)
         except Incomplete as error:
             self.ledgers_failed += 1
             if self._back_off.on_failure(ledger_id, trio.current_time()):
@@ -184,12 +185,14 @@ class ReplicationWorker:
                 self.ledgers_completed += 1
                 log.info("ledger has all copies", ledger_id=ledger_id, outcome=outcome.value)
 
-    async def replicate(self, ledger_id: int) -> Outcome:
-        """Make the copies of one ledger complete.
+    async def replicate(self, ledger_id: int, suspected: AbstractSet[str] = frozenset()) -> Outcome:
+        """Make the copies of one ledger complete. `suspected`: bookies whose copies may be damaged
+        anywhere, and are read whole.
 
         Raises: Incomplete, MetadataUnavailable.
         """
         refused: set[str] = set()
+        filled: set[tuple[int, int]] = set()
         for _round in range(_ROUNDS_MAX):
             stored = await self._store.get(ledger_path(ledger_id))
             if stored is None:
@@ -199,8 +202,10 @@ class ReplicationWorker:
                 metadata = decode_ledger_metadata(stored[0])
             except InvalidMetadata as error:
                 raise Incomplete(f"{ledger_path(ledger_id)} is damaged: {error}") from error
-            found = await self._look(ledger_id, metadata)
+            copies = await self._look(ledger_id, metadata, suspected)
+            found = findings(metadata, copies, frozenset(self._pool.writable), filled)
             for repair in found.repairs:
+                filled |= {(repair.fragment.first, place) for place in repair.fill}
                 metadata, version = await self._repair(
                     ledger_id, metadata, stored[1], repair, refused
                 )
@@ -221,14 +226,13 @@ class ReplicationWorker:
                 await self._close(ledger_id)
         raise Incomplete(f"its copies or its metadata changed {_ROUNDS_MAX} times meanwhile")
 
-    async def _look(self, ledger_id: int, metadata: LedgerMetadata) -> Findings:
+    async def _look(
+        self, ledger_id: int, metadata: LedgerMetadata, suspected: AbstractSet[str]
+    ) -> Copies:
         config = self._config
         reader = CopyReader(self._pool.bookies, ledger_id, metadata, config.readEntryTimeout)
         registered = frozenset((*self._pool.writable, *self._pool.read_only))
-        copies = await reader.states(
-            registered, config.auditorLedgerVerificationPercentage, self._chance
-        )
-        return findings(metadata, copies, frozenset(self._pool.writable))
+        return await reader.states(registered, 0, self._chance, suspected)
 
     async def _repair(
         self,
@@ -261,13 +265,13 @@ class ReplicationWorker:
             config.rereplicationEntryBatchSize,
         )
         try:
-            for place in (*repair.fill, *repair.move):
+            for place in repair.fill:
+                await copier.fill(fragment, place)
+            for place in repair.move:
                 await copier.copy(fragment, place, ensemble[place])
         except NotStored as error:
             refused.add(error.bookie_id)
-            if error.bookie_id in fragment.ensemble:
-                raise Incomplete(str(error)) from error
-            return metadata, None
+            return metadata, None  # a bookie that keeps nothing is not filled twice
         except NoSource as error:
             self.entries_without_source += 1
             raise Incomplete(str(error)) from error

@@ -70,6 +70,7 @@ class Bookie:
         self.kick = adds.kick
         self._reader = EntryReader(config, layout.handles)
         self._checkpointer = Checkpointer(config, layout, adds)
+        self._checkpointer.on_flushed = self._reader.forget_read_ahead
         adds.begin_flush = self._checkpointer.begin_if_idle
         self._collector = GarbageCollector(config, layout, adds.fail)
         self._monitor = DiskMonitor(config, disk, layout, self._writable_changed)

@@ -23,11 +23,14 @@ from bookie.journal_format import ENTRY_FORCE
 from bookie.statistics import LatencyHistogram
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bookie.add_path import AddPath
     from bookie.config import BookieConfig
     from bookie.journal_writer import LogMark
     from bookie.layout import Layout
     from bookie.ledger_storage import LedgerStorage
+    from bookie.write_cache import FlushHalf
 
 logger = structlog.get_logger()
 
@@ -46,6 +49,8 @@ class Checkpointer:
         self._closed = False
         self._begun: tuple[list[LogMark], list[DurableSink], bool] | None = None
         """(marks, barriers, whether the marks may be advanced) of the checkpoint in progress."""
+        self.on_flushed: Callable[[FlushHalf], None] = _no_action
+        """Called when a half is indexed, before its entries leave memory. Set by the owner."""
         self.checkpoints = 0
         self.flush_latency = LatencyHistogram()
 
@@ -162,6 +167,7 @@ class Checkpointer:
             self._adds.fail(error)
             return False
         self.flush_latency.observe(time.perf_counter() - started)
+        self.on_flushed(half)
         dropped = storage.cache.flushed()
         await trio.to_thread.run_sync(free_all, dropped, limiter=storage.writer_limiter)
         return True
@@ -173,3 +179,7 @@ class Checkpointer:
         ):
             if store.advance(mark):
                 journal.remove_before(mark, self._backups)
+
+
+def _no_action(_half: FlushHalf) -> None:
+    """Nobody has to know."""

@@ -67,6 +67,11 @@ class ReadAheadCache:
         if key in self._runs:
             self._drop(key)
 
+    def discard_ledger(self, ledger_id: int) -> None:
+        """Drop all that is here of a ledger."""
+        for first in tuple(self._firsts.get(ledger_id, ())):
+            self._drop((ledger_id, first))
+
     def _drop(self, key: tuple[int, int]) -> None:
         bodies, size_bytes = self._runs.pop(key)
         self.size_bytes -= size_bytes

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from bookie.config import BookieConfig
     from bookie.ledger_handle import LedgerHandle
+    from bookie.write_cache import FlushHalf
 
 logger = structlog.get_logger()
 
@@ -99,6 +100,13 @@ class EntryReader:
             self.reads += 1
             self.read_bytes += len(body)
         return body
+
+    def forget_read_ahead(self, half: FlushHalf) -> None:
+        """Entries of these ledgers are indexed anew. One that was added again, in place of a
+        damaged one, must not be answered as it was read before."""
+        if self.cache.entries:
+            for handle in half.handles:
+                self.cache.discard_ledger(handle.ledger_id)
 
     async def read_entry(self, ledger_id: int, entry_id: int) -> bytes:
         """One entry, LAST_ENTRY for the newest.

@@ -39,7 +39,7 @@ from protocol.bookkeeper.ledger_metadata import (
 from protocol.bookkeeper.paths import ID_SEQUENCE_PATH, ledger_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from bookie.api import BookieApi
     from ledgers.cluster import Cluster
@@ -87,9 +87,10 @@ class LedgerClient:
         config: LedgerClientConfig,
         clock: Clock,
         cluster: Cluster | None = None,
+        on_damage: Callable[[int, str], None] | None = None,
     ) -> None:
         """`cluster`: chooses bookies and replaces failed ones. Without it `bookies` are all there
-        are, and a single one is of this process."""
+        are, and a single one is of this process. `on_damage`: see LedgerReader."""
         self._store = store
         self._bookies = bookies
         self.has_one_bookie = cluster is None and config.ensemble_size == 1
@@ -97,6 +98,7 @@ class LedgerClient:
         self._cluster: Cluster = cluster or FixedCluster(bookies, trio.lowlevel.spawn_system_task)
         self._config = config
         self._clock = clock
+        self._on_damage = on_damage
         self._speculation = Speculation(config.speculation)
         self._deletions = Deletions(store, self._cluster.spawn)
         self._explicit_lacs = ExplicitLacs(self._cluster, config.explicit_lac_interval_s)
@@ -192,7 +194,9 @@ class LedgerClient:
     def reader_of(self, ledger_id: int, metadata: LedgerMetadata) -> LedgerReader:
         """The same with metadata already read."""
         now = partial(self.metadata_of, ledger_id)
-        return LedgerReader(self._bookies, ledger_id, metadata, now, self._speculation)
+        return LedgerReader(
+            self._bookies, ledger_id, metadata, now, self._speculation, self._on_damage
+        )
 
     async def delete(self, ledger_id: int) -> None:
         """Remove the ledger's record; bookies drop its entries during garbage collection. Deleting

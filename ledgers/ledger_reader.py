@@ -9,6 +9,9 @@ reader is kept. Reads request runs of entries. Where every bookie has every entr
 is one request. With striping no bookie has many consecutive entries, so the entries of a run are
 requested at the same time, each from its own write set. Their bytes are measured first
 (`read_window`), so a read holds no more than its size, and a few entries of unknown size.
+
+A bookie that gives a damaged entry of a closed ledger, or fails to read it, is reported when
+another one has served the entry: its copy can be repaired.
 """
 
 from __future__ import annotations
@@ -57,6 +60,7 @@ class LedgerReader:
         "_bookies",
         "_digest",
         "_metadata_now",
+        "_on_damage",
         "_speculation",
         "_window",
         "ledger_id",
@@ -70,14 +74,17 @@ class LedgerReader:
         metadata: LedgerMetadata,
         metadata_now: Callable[[], Awaitable[LedgerMetadata]],
         speculation: Speculation | None = None,
+        on_damage: Callable[[int, str], None] | None = None,
     ) -> None:
         """`metadata_now` reads the record again (raises LedgerError, MetadataUnavailable).
-        `speculation`: that of the client; without it a silent bookie is waited for."""
+        `speculation`: that of the client; without it a silent bookie is waited for. `on_damage`
+        is called with ledger and bookie, once a read: it returns at once."""
         self.ledger_id = ledger_id
         self.metadata = metadata
         self._bookies = bookies
         self._metadata_now = metadata_now
         self._speculation = speculation if speculation is not None else Speculation()
+        self._on_damage = on_damage
         self._digest = Digest(metadata.digest_type, metadata.password)
         # Of an open ledger the length is 0: not known.
         self._window = ReadWindow(metadata.length // max(1, metadata.last_entry_id + 1))
@@ -157,6 +164,9 @@ class LedgerReader:
             await _ask_in_turn(read, members, turns)
         else:
             await _ask_past_silent_ones(read, members, turns)
+        if read.damaged and read.payloads and metadata.is_closed and self._on_damage is not None:
+            for bookie_id in read.damaged:
+                self._on_damage(self.ledger_id, bookie_id)
         read.is_absent = read.absent == len(members)
         return read
 
@@ -211,6 +221,8 @@ class _Read:
         self.ledger_bytes = 0
         """Payload bytes of the ledger up to the end of `payloads`, as their last entry states."""
         self.problems: list[str] = []
+        self.damaged: list[str] = []
+        """Bookies that could not give the first entry, or gave a damaged one."""
         self.absent = 0
         """How many proved that the first entry does not exist."""
         self.is_absent = False
@@ -242,6 +254,8 @@ class _Read:
             )
         except BookieError as error:
             self.absent += error.status in _ABSENT
+            if error.status is Status.IO_ERROR:
+                self.damaged.append(bookie_id)
             self.problems.append(f"{bookie_id}: {error}")
             return False
         payloads, problem = await self._verified(bodies)
@@ -250,6 +264,7 @@ class _Read:
             self.ledger_bytes = entry_metadata(bodies[len(payloads) - 1])[3]
             return True
         self.problems.append(f"{bookie_id}: {problem}")
+        self.damaged.append(bookie_id)
         _log.error("entry_damaged", ledger_id=self._ledger_id, bookie=bookie_id, detail=problem)
         return False
 

@@ -97,7 +97,7 @@ def test_every_bad_copy_of_a_settled_fragment_is_moved_or_filled_and_no_good_one
         assert repair.fragment.last is not None
         for place in repair.fill:
             # A bookie that is not there, or cannot write, gets nothing.
-            assert copies[repair.fragment.first, place] is CopyState.ABSENT
+            assert copies[repair.fragment.first, place] in {CopyState.ABSENT, CopyState.DAMAGED}
             assert repair.fragment.ensemble[place] in writable
         touched |= {(repair.fragment.first, place) for place in (*repair.fill, *repair.move)}
         assert not set(repair.fill) & set(repair.move)
@@ -148,6 +148,17 @@ def test_bookkeeper_3905_a_bookie_that_lost_its_disk_keeps_its_place():
     found = findings(metadata, copies, {"a", "b", "c"})
 
     assert [(repair.fill, repair.move) for repair in found.repairs] == [((1,), ())]
+
+
+def test_a_bookie_keeps_its_place_if_it_keeps_what_it_gets_in_place_of_damaged_entries():
+    metadata = metadata_of(LedgerState.CLOSED, last=9)
+    copies = lost(metadata, "none") | {(0, 1): CopyState.DAMAGED}
+
+    first = findings(metadata, copies, {"a", "b", "c"})
+    again = findings(metadata, copies, {"a", "b", "c"}, {(0, 1)})
+
+    assert [(repair.fill, repair.move) for repair in first.repairs] == [((1,), ())]
+    assert [(repair.fill, repair.move) for repair in again.repairs] == [((), (1,))]
 
 
 def test_a_read_only_bookie_that_lacks_entries_is_replaced():

@@ -228,6 +228,27 @@ async def test_a_damaged_entry_costs_no_other_entry(machine):
         assert await bookie.read_batch(1, 4, 100, 1 << 20) == [whole(1, 4), whole(1, 5)]
 
 
+async def test_an_entry_that_is_added_again_is_not_answered_from_what_was_read_ahead(machine):
+    async with machine.running() as bookie:
+        sink = RecordingSink()
+        for entry_id in range(6):
+            add(bookie, 1, entry_id, sink)
+        await sink.wait_for(6)
+        await bookie.checkpoint()
+        (log,) = machine.disk.paths(".log")
+        record = machine.disk.content(log).index(whole(1, 3))
+        machine.disk.corrupt(log, record + len(whole(1, 3)) - 1, b"\xff")
+        assert await bookie.read_entry(1, 2) == whole(1, 2)
+        assert await bookie.read_entry(1, 3) != whole(1, 3)
+
+        assert await bookie.read_entry(1, 2) == whole(1, 2)
+        add(bookie, 1, 3, sink)
+        await sink.wait_for(7)
+        await bookie.checkpoint()
+
+        assert await bookie.read_entry(1, 3) == whole(1, 3)
+
+
 async def test_fencing_survives_a_restart_and_lets_recovery_adds_in(machine):
     async with machine.running() as bookie:
         sink = RecordingSink()

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final, cast, final
 
 import trio
 
+from autorecovery.damage_reports import DamageReports
+from autorecovery.marks import Marks
 from bookie.errors import BookieRefusesToStart
 from bookie.process.cluster import require_cluster
 from bookie.process.joining import refuse_part_of_copy
@@ -100,7 +102,11 @@ class Replicated:
         self._pool = pool
         shortage = BookieShortage(persistence_of(config).ensemble_size)
         nursery.start_soon(tell_shortages, pool, shortage)
-        ledgers = LedgerClient(store, pool.bookies, config.ledgers(), clock, pool)
+        reports = DamageReports(Marks(store, "broker"))
+        nursery.start_soon(reports.run)
+        ledgers = LedgerClient(
+            store, pool.bookies, config.ledgers(), clock, pool, on_damage=reports.report
+        )
         managed = ManagedLedgerConfig.from_broker_config(config)
         records = RecordsRead(store)
         factory = ManagedLedgerFactory(records, ledgers, managed, clock)

@@ -1,0 +1,164 @@
+"""Copies that are damaged on bookies that answer: found anywhere, and repaired."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from autorecovery.auditor import Auditor
+from autorecovery.copies import CopyReader, ReadPace
+from autorecovery.fragments import CopyState, bookies_of
+from autorecovery.tests.worlds import ENTRIES, recovery_world
+from autorecovery.worker import Incomplete
+from bookie.api import Status
+
+
+async def damage(world, bookie_id, ledger_id, entry_id, offset=-1):
+    """Flip a byte of the stored copy, after the record's head: only the digest shows it. With
+    `offset` 4 the bookie itself sees that this is not the entry."""
+    node = world.world.node(bookie_id)
+    bookie = node.gate.bookie
+    await bookie.checkpoint()
+    body = await bookie.read_entry(ledger_id, entry_id)
+    disk = node.machine.disk
+    for log in disk.paths(".log"):
+        at = disk.content(log).find(body)
+        if at >= 0:
+            at = at + len(body) - 1 if offset < 0 else at + offset
+            disk.corrupt(log, at, bytes([disk.content(log)[at] ^ 0xFF]))
+            return
+    raise AssertionError(f"no copy of {ledger_id}:{entry_id} on {bookie_id}")
+
+
+async def work(world, count):
+    """Let a worker complete so many ledgers."""
+    worker = world.worker()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(worker.run)
+        await world.until(lambda: worker.ledgers_completed == count)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("offset", [-1, 4], ids=["digest", "head"])
+@pytest.mark.parametrize("spare", [0, 1])
+async def test_five_copies_damaged_at_different_entries_are_all_repaired(spare, offset):
+    async with recovery_world(2 + spare, (2, 2, 2)) as world:
+        damaged = []
+        for entry_id in (0, 1, ENTRIES // 2, ENTRIES - 2, ENTRIES - 1):
+            writer, _ = await world.a_ledger()
+            bookie_id = (await world.metadata(writer.ledger_id)).ensembles[0][entry_id % 2]
+            await damage(world, bookie_id, writer.ledger_id, entry_id, offset)
+            damaged.append(writer.ledger_id)
+        before = [await world.metadata(each) for each in damaged]
+
+        assert await world.auditor().check_ledgers() == 5
+        assert await world.marked() == damaged
+        await work(world, 5)
+
+        assert await world.marked() == []
+        for ledger_id in damaged:
+            await world.require_all_copies(ledger_id)
+        # What takes entries keeps its place, and has them after it was started again as well.
+        assert [await world.metadata(each) for each in damaged] == before
+        for node in world.nodes:
+            await node.gate.bookie.checkpoint()
+        for ledger_id in damaged:
+            await world.require_all_copies(ledger_id)
+        assert await world.auditor().check_ledgers() == 0
+
+
+async def test_entries_damaged_on_either_bookie_are_each_restored_from_the_other():
+    async with recovery_world(2, (2, 2, 2)) as world:
+        writer, _ = await world.a_ledger()
+        first, second = (await world.metadata(writer.ledger_id)).ensembles[0]
+        for bookie_id, entry_id in ((first, 7), (first, 40), (second, 8), (second, 41)):
+            await damage(world, bookie_id, writer.ledger_id, entry_id)
+
+        assert await world.auditor().check_ledgers() == 1
+        await work(world, 1)
+
+        await world.require_all_copies(writer.ledger_id)
+
+
+async def test_an_entry_that_is_damaged_everywhere_keeps_no_other_from_being_repaired():
+    async with recovery_world(2, (2, 2, 2)) as world:
+        writer, _ = await world.a_ledger()
+        ledger_id = writer.ledger_id
+        first, second = (await world.metadata(ledger_id)).ensembles[0]
+        for bookie_id, entry_id in ((first, 7), (second, 7), (first, 40)):
+            await damage(world, bookie_id, ledger_id, entry_id)
+
+        with pytest.raises(Incomplete, match=f"entry {ledger_id}:7 is on no bookie"):
+            await world.worker().replicate(ledger_id, {first, second})
+
+        reader = CopyReader(world.pool.bookies, ledger_id, await world.metadata(ledger_id), 20.0)
+        assert (await reader.read(first, 40))[1] is CopyState.PRESENT
+
+
+async def test_a_bookie_that_refuses_what_it_has_damaged_is_replaced():
+    async with recovery_world(3, (2, 2, 2)) as world:
+        writer, _ = await world.a_ledger()
+        broken, intact = (await world.metadata(writer.ledger_id)).ensembles[0]
+        await damage(world, broken, writer.ledger_id, 20)
+        world.world.node(broken).gate.add_status = lambda ledger_id, entry_id: Status.IO_ERROR
+
+        assert await world.auditor().check_ledgers() == 1
+        await work(world, 1)
+
+        assert bookies_of(await world.metadata(writer.ledger_id)) > {intact}
+        assert broken not in bookies_of(await world.metadata(writer.ledger_id))
+        await world.require_all_copies(writer.ledger_id)
+
+
+async def test_copies_are_read_no_faster_than_configured():
+    async with recovery_world(2, (2, 2, 2)) as world:
+        writer, _ = await world.a_ledger()
+        stored_bytes = 2 * writer.metadata.length
+        auditor = Auditor(
+            world.store,
+            world.marks,
+            world.pool,
+            type(world.config)(auditorReadBytesPerSecond=stored_bytes // 2),
+            world.chance,
+        )
+        begun = trio.current_time()
+        assert await auditor.check_ledgers() == 0
+        # One second's worth is free.
+        assert trio.current_time() - begun >= 1.0
+
+
+async def test_what_is_read_is_paid_for_by_all_who_read(autojump_clock):
+    pace = ReadPace(1_000)
+    begun = trio.current_time()
+
+    async def read():
+        for _ in range(10):
+            await pace.pay(500)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        nursery.start_soon(read)
+    assert trio.current_time() - begun == pytest.approx(9.0)
+    await ReadPace(0).pay(1 << 40)
+    assert trio.current_time() - begun == pytest.approx(9.0)
+
+
+async def test_a_lost_bookie_is_noticed_while_copies_are_read_slowly():
+    async with recovery_world(3, (2, 2, 2)) as world:
+        writer, _ = await world.a_ledger()
+        lost = (await world.metadata(writer.ledger_id)).ensembles[0][0]
+        auditor = Auditor(
+            world.store,
+            world.marks,
+            world.pool,
+            type(world.config)(auditorReadBytesPerSecond=1),
+            world.chance,
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(auditor.run)
+            await world.until(lambda: auditor.ledgers_checked == 1 and auditor.audits)
+            await world.lose(lost)
+            await world.until(lambda: auditor.ledgers_marked == 1)
+            assert auditor.check_times.count == 0
+            nursery.cancel_scope.cancel()
+        assert await world.marked() == [writer.ledger_id]
