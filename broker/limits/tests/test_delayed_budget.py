@@ -5,6 +5,7 @@ from __future__ import annotations
 from structlog.testing import capture_logs
 
 from broker.limits.delayed_budget import DelayedBudget
+from broker.topics.subscription.delayed import DelayedIndex
 
 
 def add(budget, topic, count):
@@ -58,3 +59,14 @@ def test_the_broker_calls_all_topics_that_have_room():
     budget.removed("a", 50)
     assert called == ["b", "a"]
     assert not budget._waiting
+
+
+def test_delayed_messages_that_are_skipped_count_no_longer():
+    budget = DelayedBudget(1_000, 1_000, reserve=1)
+    index = DelayedIndex(budget, "a")
+    for entry_id in range(10):
+        index.add(1_000 + entry_id, (1, entry_id))
+    index.drop_before((1, 7))
+    assert budget.entries == len(index) == 3
+    index.clear()
+    assert (budget.entries, budget._topics) == (0, {})

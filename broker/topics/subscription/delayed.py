@@ -96,7 +96,9 @@ class DelayedIndex:
     def drop_before(self, position: Position) -> None:
         """Remove what is before the position. Looks at all that wait."""
         kept = [each for each in self._heap if each[1] >= position]
-        if len(kept) < len(self._heap):
+        dropped = len(self._heap) - len(kept)
+        if dropped:
+            self._budget.removed(self._topic_name, dropped)
             heapq.heapify(kept)
             self._heap = kept
             self._members = {each[1] for each in kept}
