@@ -178,10 +178,15 @@ class TopicProducers(TopicUse):
         if self.access.remove(producer):
             self._left(producer)
             if self.access.waiting:
-                promoted = self.access.promote(self._turns.refuse)
+                promoted = self.access.promote(self._refuse_waiting)
                 if promoted is not None:
                     self._turns.grant(promoted)
         self.touch()
+
+    def _refuse_waiting(self, producer: Producer, error: Exception) -> None:
+        """It waited, and was taken out of the access of the topic because it may not have it."""
+        self._left(producer)
+        self._turns.refuse(producer, error)
 
     def _hold(self, producer: Producer) -> None:
         """Raises: TooManyRequests: names and metadata of producers take too much already."""

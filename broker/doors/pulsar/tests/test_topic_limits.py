@@ -346,3 +346,21 @@ async def test_producers_that_are_fenced_or_refused_or_dismissed_take_nothing():
         assert held.bytes_held == 4
         await broker.service.unload_topic(TopicName.parse(TOPIC))
         assert held.bytes_held == 0
+
+
+async def test_a_producer_that_waited_for_an_epoch_that_is_over_takes_nothing():
+    exclusive = pb.ProducerAccessMode.Exclusive
+    waits = pb.ProducerAccessMode.WaitForExclusive
+    async with running() as broker:
+        held = broker.service.services.producer_bytes
+        connection = await broker.connect()
+        await connection.producer(
+            TOPIC, 1, producer_name="1", producer_access_mode=exclusive, topic_epoch=5
+        )
+        await connection.producer(
+            TOPIC, 2, producer_name="22", producer_access_mode=waits, topic_epoch=1
+        )
+        assert held.bytes_held == 3
+        await connection.send(c.close_producer(1, connection.rid()))
+        await connection.expect(T.SUCCESS, T.ERROR)
+        await eventually(lambda: not held.bytes_held)
