@@ -336,6 +336,7 @@ class Appender(OpenAppends):
         age_s = self._context.clock.now() - self._opened_at
         if age_s < age_min_s or self.state is not AppendState.OPEN:
             return
+        self._rolls.rolled_over()
         self._writer = None
         if self._current is not None:
             self._current.kick()

@@ -136,6 +136,12 @@ class RollAttempts:
         )
         self._died_young = self._died_young + 1 if is_young else 0
 
+    def rolled_over(self) -> None:
+        """A ledger that took entries is replaced because it is full or old, and not because it
+        failed: what failed before it is over."""
+        self._short_lived = 0
+        self._died_young = 0
+
     def _young_pause_s(self) -> float:
         if self._died_young < 2:
             return 0.0

@@ -82,6 +82,17 @@ def test_ledgers_that_die_young_are_replaced_ever_less_often():
     assert attempts.pause_s == 0.0
 
 
+def test_a_ledger_that_is_replaced_because_it_is_full_ends_the_pauses():
+    attempts = RollAttempts(CONFIG)
+    for _ in range(6):
+        attempts.ended(entries=9, lived_s=0.1)
+    attempts.succeeded()
+    assert attempts.pause_s == 3.0
+    attempts.rolled_over()
+    assert attempts.pause_s == 0.0
+    assert not attempts.is_repeated
+
+
 def test_the_topics_of_a_broker_take_turns():
     pace = RollPace(per_second=10.0)
     assert [round(pace.wait_s(5.0), 3) for _ in range(4)] == [0.0, 0.1, 0.2, 0.3]
