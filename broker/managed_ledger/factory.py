@@ -357,9 +357,22 @@ class ManagedLedgerFactory:
         cursor_records = [await self._cursor_record(each) for each in cursors]
         for cursor, cursor_record in zip(cursors, cursor_records, strict=True):
             await self._delete_cursor(name, cursor, cursor_record)
+        own = [row.ledger_id for row in record.rows if await self._may_delete(name, row.ledger_id)]
         await self._store.delete(path)
-        for row in record.rows:
-            await self._client.delete(row.ledger_id)
+        for ledger_id in own:
+            await self._client.delete(ledger_id)
+
+    async def _may_delete(self, name: str, ledger_id: int) -> bool:
+        """Whether a listed ledger is there and does not say that it is another topic's: a damaged
+        record may name any.
+
+        Raises: MetadataError, MetadataUnavailable: this cannot be found out.
+        """
+        try:
+            metadata = await self._client.metadata_of(ledger_id)
+        except LedgerNotFound:
+            return False
+        return managed_ledger_of(metadata.custom_metadata) in (None, name)
 
     async def _cursor_record(self, path: str) -> CursorRecord | None:
         """Raises: MetadataError: it is damaged."""

@@ -59,6 +59,29 @@ def test_a_cursor_without_a_position_is_damage(fields):
         decoded_cursor(formats.ManagedCursorInfo(**fields))
 
 
+async def test_a_deletion_takes_no_ledger_of_another_topic_with_it():
+    async with World().broker() as factory:
+        other = await open_ledger(factory, OTHER)
+        await append_and_wait(other, b"theirs")
+        (theirs,) = other.statistics().ledgers
+        mine = await open_ledger(factory)
+        await append_and_wait(mine, b"mine")
+        (own,) = mine.statistics().ledgers
+        await factory.close(NAME)
+        stored = await factory._store.get(PATH)
+        record = decode_ledger_record(stored[0], PATH)
+        rows = sorted([*record.rows, LedgerRow(theirs.ledger_id, 1, 1, 1)], key=ledger_id_of)
+        await factory._store.put(PATH, encode_ledger_record(LedgerRecord(rows)), stored[1])
+        await factory.delete(NAME)
+        assert await factory._client.metadata_of(theirs.ledger_id)
+        with pytest.raises(LedgerNotFound):
+            await factory._client.metadata_of(own.ledger_id)
+
+
+def ledger_id_of(row):
+    return row.ledger_id
+
+
 def test_a_record_that_inflates_without_end_is_damage():
     import zlib
 
