@@ -26,7 +26,12 @@ from broker.managed_ledger.ledger_list import OwnershipLost
 from broker.managed_ledger.open_appends import AppendState
 from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
 from broker.managed_ledger.readable_ledger import ReadableLedger
-from broker.managed_ledger.trimming import correct_times, trimmable_count
+from broker.managed_ledger.trimming import (
+    AHEAD_SECONDS_MIN,
+    correct_times,
+    is_any_ahead,
+    trimmable_count,
+)
 from ledgers.errors import LedgerError
 from protocol.errors import BrokerError, ServerError, ServiceNotReady, TopicTerminated
 
@@ -78,6 +83,8 @@ class ManagedLedger(ReadableLedger):
         super().__init__(context, ledger_list, context.spawn)
         self._factory = factory
         self._is_trimming = False
+        self._ahead_since: float | None = None
+        """Since when the closing time of a ledger is far ahead of the wall clock; monotonic."""
         self.policies = policies
         """May be replaced at any time: new ledgers, trims and cursors follow it."""
         self._appender = Appender(
@@ -310,7 +317,12 @@ class ManagedLedger(ReadableLedger):
         if len(self._table.rows) < 2:  # Most topics: the ledger that is written is kept.
             return 0
         now_ms, retention = self._context.clock.wall_ms(), self.policies.retention
-        correct_times(self._table.rows, now_ms)
+        if not is_any_ahead(self._table.rows, now_ms):
+            self._ahead_since = None
+        elif self._ahead_since is None:
+            self._ahead_since = self._context.clock.now()
+        elif self._context.clock.now() - self._ahead_since >= AHEAD_SECONDS_MIN:
+            correct_times(self._table.rows, now_ms)
         return trimmable_count(self._table.rows, self.slowest_durable(), retention, now_ms)
 
     # --- durable changes ----------------------------------------------------------------

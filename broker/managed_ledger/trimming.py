@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _MIB = 1024 * 1024
 AHEAD_MS_MAX: Final = 24 * 60 * 60 * 1000
+AHEAD_SECONDS_MIN: Final = 3600.0
+"""How long the wall clock has to say so before a closing time counts as too late. A clock that is
+behind after a start is usually set within minutes."""
 
 
 def trimmable_count(
@@ -47,10 +50,19 @@ def trimmable_count(
     return count
 
 
+def is_any_ahead(rows: Sequence[LedgerRow], now_ms: int) -> bool:
+    """Whether a ledger was closed more than AHEAD_MS_MAX after now: the clock was ahead then, or is
+    behind now."""
+    latest_ms = now_ms + AHEAD_MS_MAX
+    return any(row.timestamp_ms > latest_ms for row in rows)
+
+
 def correct_times(rows: Sequence[LedgerRow], now_ms: int) -> None:
     """Ledgers that were closed by a clock that was more than AHEAD_MS_MAX ahead count as closed
     now, instead of being kept until then. The times of others stay: a clock that is set back by an
-    hour, and forward again, must not make them older than they are."""
+    hour, and forward again, must not make them older than they are. Call it only after
+    `is_any_ahead` has been true for AHEAD_SECONDS_MIN: a clock that is days behind for a moment
+    would make all ledgers older than they are, for ever."""
     latest_ms = now_ms + AHEAD_MS_MAX
     for row in rows:
         if row.timestamp_ms > latest_ms:

@@ -53,9 +53,22 @@ async def test_ledgers_that_a_clock_closed_which_was_a_year_ahead_are_freed(auto
         await append_and_wait(ledger, b"1", b"2", b"3", b"4")
         factory.clock.set_by_ms = 0
         assert ledger.entries == 4
-        await trio.sleep(59 * 60)
+        await trio.sleep(119 * 60)  # an hour of doubt about the clock, and one of retention
         assert ledger.entries == 4
-        await trio.sleep(4 * 60)
+        await trio.sleep(5 * 60)
+        assert ledger.entries == 0
+
+
+async def test_a_clock_that_is_days_behind_for_a_while_makes_no_ledger_older(autojump_clock):
+    async with hourly_retention().broker() as factory:
+        ledger = await open_ledger(factory)
+        await append_and_wait(ledger, b"1", b"2", b"3", b"4")
+        factory.clock.set_by_ms = -3 * 24 * HOUR_MS
+        await trio.sleep(30 * 60)
+        factory.clock.set_by_ms = 0
+        await trio.sleep(25 * 60)
+        assert ledger.entries == 4
+        await trio.sleep(9 * 60)
         assert ledger.entries == 0
 
 
