@@ -251,10 +251,26 @@ class Copier:
         """All entries again, to the bookie at this place of a settled fragment, which lacks some or
         has damaged them: from others where it has none itself. All of them, because a bookie reads
         neighbours in its entry log without asking its index where each is. An entry that no bookie
-        has keeps none after it from being copied.
+        has keeps none after it from being copied, but then nothing is written again: each try would
+        take the space of the whole copy.
 
         Raises: NoSource: for some entries. NotStored.
         """
+        await self._complete(fragment, place)
+        target = fragment.ensemble[place]
+        for first, last in fragment.runs_at(place):
+            entry_id = first
+            while entry_id <= last:
+                end = min(last, entry_id + self._batch_entries - 1)
+                intact = await self._reader.read_run(target, entry_id, end)
+                if intact:
+                    await self._add(target, entry_id, intact)
+                    entry_id += len(intact)
+                else:
+                    entry_id += await self._copy_run(fragment, place, entry_id, end, target)
+
+    async def _complete(self, fragment: Fragment, place: int) -> None:
+        """What the bookie lacks or has damaged, and nothing else. Raises: NoSource, NotStored."""
         target = fragment.ensemble[place]
         without_source: list[NoSource] = []
         for first, last in fragment.runs_at(place):
@@ -263,7 +279,6 @@ class Copier:
                 end = min(last, entry_id + self._batch_entries - 1)
                 intact = await self._reader.read_run(target, entry_id, end)
                 if intact:
-                    await self._add(target, entry_id, intact)
                     entry_id += len(intact)
                     continue
                 try:
