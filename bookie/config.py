@@ -1,7 +1,7 @@
 """BookieConfig: the keys of bookkeeper.conf that this bookie honours, under BookKeeper's names and
 with BookKeeper's or Pulsar's defaults (smaller caches: one process, small machines).
 
-`bookie.process_config` has the keys of a bookie that is a process of its own."""
+`bookie.process.config` has the keys of a bookie that is a process of its own."""
 
 from __future__ import annotations
 

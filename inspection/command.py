@@ -1,7 +1,7 @@
 """`vela ledger`: looks at ledgers, in files, in a metadata store, and on bookies.
 
-Everything here only reads. A problem is one line on stderr, after what was read before it. The
-broker adds `orphans`, which can delete.
+Everything here only reads. A problem is one line on stderr, after what was read before it. `cli`
+adds `orphans`, which can delete.
 """
 
 from __future__ import annotations

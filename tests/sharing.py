@@ -38,7 +38,8 @@ LONGEST: Final[Sequence[str]] = (
     "tests/bad_input/",
     "tests/damage/",
     "tests/",
-    "broker/tests/",
+    "broker/assembly/tests/",
+    "cli/tests/",
     "metadata/",
     "bookie/",
 )

@@ -1,8 +1,8 @@
-"""Every series of the broker: name, type and help in one table. Names are Pulsar's.
+"""Series of topics, subscriptions and consumers: name, type and help in one table.
 
-From Pulsar's metrics reference and the dashboards that read them. A value comes from the field of
-`TopicStats`/`SubscriptionStats` in the last column, so `/metrics` and `topics stats` cannot
-disagree.
+Names are Pulsar's, from its metrics reference and the dashboards that read them. A value comes from
+the field of `TopicStats`/`SubscriptionStats` in the last column, so `/metrics` and `topics stats`
+cannot disagree.
 """
 
 from __future__ import annotations
