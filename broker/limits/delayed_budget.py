@@ -67,12 +67,13 @@ class DelayedBudget:
 
     def _call_waiting(self, topic: str) -> None:
         topics = [topic]
+        enough = self._topic_entries_max - self._topic_entries_max // _GAP_SHARE
         if self._is_exhausted:
             if self.entries > self._entries_max - self._entries_max // _GAP_SHARE:
                 return
             self._is_exhausted = False
             topics = list(self._waiting)
-        enough = self._topic_entries_max - self._topic_entries_max // _GAP_SHARE
+            enough = self._topic_entries_max - 1  # They may have waited for the broker alone.
         for each in topics:
             if self._topics.get(each, 0) <= enough:
                 for resume in self._waiting.pop(each, {}).values():

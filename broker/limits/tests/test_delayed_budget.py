@@ -61,6 +61,16 @@ def test_the_broker_calls_all_topics_that_have_room():
     assert not budget._waiting
 
 
+def test_a_topic_that_is_nearly_full_is_called_when_the_broker_has_room_again():
+    budget = DelayedBudget(192, 100, reserve=1)
+    called = []
+    add(budget, "a", 97)
+    add(budget, "b", 95)
+    assert budget.blocks("a", "a", 97, lambda: called.append("a"))
+    budget.removed("b", 12)
+    assert called == ["a"]
+
+
 def test_delayed_messages_that_are_skipped_count_no_longer():
     budget = DelayedBudget(1_000, 1_000, reserve=1)
     index = DelayedIndex(budget, "a")
