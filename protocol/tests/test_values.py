@@ -86,7 +86,7 @@ def test_json_of_other_clients_is_understood():
     assert message_id.from_json(fields) == MessageId(1, 2, 3)
     for wrong in (
         {"ledgerId": 1},
-        {"ledgerId": "1", "entryId": 2},
+        {"ledgerId": "one", "entryId": 2},
         {"ledgerId": 1, "entryId": True},
     ):
         with pytest.raises(ValueError, match=r"entryId|ledgerId"):

@@ -54,7 +54,7 @@ def test_blank_means_the_default(tmp_path: Path):
         ("allowAutoTopicCreationType=x", "expected one of non-partitioned, partitioned"),
         ("minorCompactionThreshold=nan", "expected a number of at least 0 and at most 1"),
         ("transactionCoordinatorEnabled=true", "is not supported: Vela has no transactions yet"),
-        ("just words", "expected key=value"),
+        ("= words", "expected key=value"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_place_and_key(tmp_path: Path, line: str, complaint: str):

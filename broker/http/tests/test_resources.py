@@ -111,10 +111,10 @@ async def test_a_namespace_with_a_topic_in_memory_is_not_deleted(http, broker):
     ("path", "body"),
     [
         ("tenants/t1", {"allowedClusters": 5}),
-        ("tenants/t1", {"allowedClusters": [5]}),
+        ("tenants/t1", {"allowedClusters": [[5]]}),
         ("tenants/t1", {"allowedClusters": ["standalone"], "adminRoles": 5}),
         ("persistent/public/default/p/partitions", {"partitions": 1, "properties": 5}),
-        ("persistent/public/default/p/partitions", {"partitions": 1, "properties": {"a": 5}}),
+        ("persistent/public/default/p/partitions", {"partitions": 1, "properties": {"a": [5]}}),
     ],
 )
 async def test_a_field_of_the_wrong_type_is_400(http, path, body):

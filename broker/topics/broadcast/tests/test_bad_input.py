@@ -68,7 +68,7 @@ async def test_an_invalid_value_leaves_no_subscription_behind():
         code, reason = await refused(
             running, "PUT", f"{ADMIN}/subscription/all", {"properties": ["vela.broadcast"]}
         )
-        assert (code, "properties" in reason) == (400, True)
+        assert (code, reason.startswith("Properties")) == (400, True)
         assert json.loads(await call(running, "GET", f"{ADMIN}/subscriptions")) == []
         [answer] = await consumer.subscribe((1, "a"))
         assert answer.type == SUCCESS
