@@ -19,6 +19,7 @@ import sys
 import time
 from dataclasses import dataclass
 from itertools import count
+from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Final
 
 from cli.perf.blocking_connection import BlockingConnection
@@ -71,12 +72,12 @@ class Stop:
         self.is_asked = False
 
     def fileno(self) -> int:
-        """For select."""
+        """For the wait."""
         return sys.stdin.fileno()
 
     def look(self) -> bool:
         """Whether to stop."""
-        if not self.is_asked and select.select([self], [], [], 0)[0]:
+        if not self.is_asked and wait([self.fileno()], 0):
             self.is_asked = not os.read(self.fileno(), 1)
         return self.is_asked
 

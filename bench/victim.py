@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import select
 import subprocess
 import sys
+from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Final
 
 from compat_tests.oracle.distribution import TREE
@@ -49,7 +49,7 @@ class Program:
     def line(self, seconds_max: float) -> str:
         """The next one. Raises: MeasureFailed."""
         assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], seconds_max)[0]:
+        if not wait([self._process.stdout.fileno()], seconds_max):
             raise MeasureFailed(f"no word in {seconds_max:g} s")
         line = self._process.stdout.readline()
         if not line:

@@ -6,8 +6,8 @@ own. The many consumers use `worker`.
 
 from __future__ import annotations
 
-import select
 import time
+from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Final, final
 
 from cli.perf.target import NOTHING_NOW, decrypted_of
@@ -49,7 +49,7 @@ class BlockingConnection:
         self._socket.close()
 
     def fileno(self) -> int:
-        """For select."""
+        """For the wait."""
         return self._socket.fileno()
 
     def next_request_id(self) -> int:
@@ -91,10 +91,8 @@ class BlockingConnection:
 
         Raises: ConnectionFailed, OSError.
         """
-        if not self._decrypted():
-            readable, _, _ = select.select([self._socket], [], [], max(0.0, timeout_seconds))
-            if not readable:
-                return []
+        if not self._decrypted() and not wait([self._socket], max(0.0, timeout_seconds)):
+            return []
         try:
             data = self._receive_now()
         except NOTHING_NOW:

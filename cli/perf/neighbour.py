@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
-import select
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Final, final
 
 from cli.perf.blocking_connection import BlockingConnection, ConnectionFailed
@@ -29,7 +29,7 @@ from protocol import client
 from protocol import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from multiprocessing.connection import Connection
 
     from cli.perf.target import Target
@@ -95,7 +95,7 @@ class OrdinaryConsumer:
         self._connection.close()
 
     def fileno(self) -> int:
-        """For select."""
+        """For the wait."""
         return self._connection.fileno()
 
     def take(self) -> None:
@@ -176,7 +176,7 @@ class Neighbour:
         watched: list[Any] = [self._publisher, self._own, self._pipe]
         if self._beside is not None:
             watched.append(self._beside)
-        readable, _, _ = select.select(watched, [], [], seconds_max)
+        readable: Sequence[object] = wait(watched, seconds_max)
         for each in (self._own, self._beside):
             if each is not None and each in readable:
                 each.take()

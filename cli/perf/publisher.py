@@ -57,7 +57,7 @@ class Publisher:
         self._connection.close()
 
     def fileno(self) -> int:
-        """For select."""
+        """For the wait."""
         return self._connection.fileno()
 
     def publish(self) -> None:
