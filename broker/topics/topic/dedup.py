@@ -53,8 +53,9 @@ class Verdict(Enum):
     DUPLICATE = auto()
     IN_FLIGHT = auto()
     FOREIGN = auto()
-    """The message says that it is another producer's. It must not be stored: after a restart it
-    would count for that one."""
+    """The message says that it is another producer's, or its command has a higher number than the
+    message. It must not be stored: after a restart it would count for that one, or by its own
+    number."""
 
 
 @final

@@ -224,11 +224,10 @@ class DedupStore(Generic[PublishT]):
 
 
 def _last_sequence_id(producer_name: str, send: Send, payload: bytes) -> int:
-    """The higher one of the numbers in the command and in the metadata, so that a restart, which
-    has the metadata only, restores nothing that was not known before. FOREIGN: the message is not
-    this producer's."""
+    """The number in the metadata, which is all that a restart has. FOREIGN: the message is not this
+    producer's, or its command has a higher number, which no restart would know."""
     stored = last_sequence_id_in(payload, producer_name.encode())
-    return stored if stored == FOREIGN else max(stored, send.sequence_id, send.highest_sequence_id)
+    return stored if max(send.sequence_id, send.highest_sequence_id) <= stored else FOREIGN
 
 
 def _ends_message(metadata: MessageMetadata) -> bool:

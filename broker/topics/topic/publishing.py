@@ -185,8 +185,8 @@ class PublishingTopic(Topic):
         if verdict is not Verdict.FOREIGN:
             return verdict
         reason = (
-            "with deduplication, the producer name in the metadata of a message has to be that of"
-            f" its producer, {producer.name!r:.200}"
+            "with deduplication, the metadata of a message have to name its producer,"
+            f" {producer.name!r:.200}, and a sequence id that is not below that of its SEND"
         )
         self.refuse_message(producer, send, NotAllowed(reason))
         return _DUPLICATE

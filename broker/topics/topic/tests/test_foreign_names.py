@@ -107,3 +107,21 @@ async def test_a_message_taken_before_deduplication_is_on_counts_for_nobody():
         await crash_and_load(broker, connection)
         answer = await connection.producer(TOPIC, producer_name="victim")
         assert answer.last_sequence_id == -1
+
+
+async def test_a_command_above_the_number_in_its_metadata_is_refused_and_counts_for_nothing():
+    """The entry would not have the command's number, and a restart would judge by another one."""
+    async with running(brokerDeduplicationEnabled=True) as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC, producer_name="p")
+        for fields in ({"sequence_id": 9}, {"sequence_id": 5, "highest_sequence_id": 9}):
+            message = c.message(b"x", producer_name="p", sequence_id=5)
+            await connection.send(c.send(1, headers_and_payload=message, **fields))
+            refusal = await connection.expect(T.SEND_RECEIPT, T.SEND_ERROR)
+            assert refusal.error == ServerError.NotAllowedError
+            assert "sequence id" in refusal.message
+        assert broker.topic(TOPIC).last_sequence_id("p") == -1
+        assert await stored(connection, 6)
+        await crash_and_load(broker, connection)
+        assert (await connection.producer(TOPIC, producer_name="p")).last_sequence_id == 6
+        assert await stored(connection, 7)
