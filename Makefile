@@ -17,7 +17,7 @@ FROM ?= 0
 PROCESSES ?= 1
 # How many processes share the tests.
 WORKERS ?= 2
-SHARED := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+SHARED := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Of crash, damage and strangers; empty: the one that their programs take.
 SEED ?=
 SEEDED = $(if $(SEED),--seed $(SEED))
@@ -28,7 +28,7 @@ FAULTS_ARGS ?=
 LOCK := build/lock/bin/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
   --no-emit-trusted-host --no-emit-find-links --allow-unsafe --strip-extras
 
-.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all lint check nightly test-many-examples sanitize compat compat-all compat-scenarios compat-clusters compat-smoke setup-compat compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-flood bench-followers bench-growth bench-isolation bench-limits bench-peers bench-secured bench-spark token-expiry strangers crash damage simulate cluster-faults lock proto clean
+.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all test-slow lint check nightly test-many-examples sanitize compat compat-all compat-scenarios compat-clusters compat-smoke setup-compat compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-flood bench-followers bench-growth bench-isolation bench-limits bench-peers bench-secured bench-spark token-expiry strangers crash damage simulate cluster-faults lock proto clean
 
 help:
 	@echo 'make run      set up and start vela standalone (RUN_ARGS="--broker-port 6650 ...")'
@@ -116,7 +116,10 @@ wheel: compile
 	@ls dist/*.whl
 
 test: setup-dev
-	$(BIN)/python -m pytest $(SHARED)
+	$(BIN)/python -m pytest $(SHARED) -m 'not slow'
+
+test-slow: setup-dev
+	$(BIN)/python -m pytest $(SHARED) -m slow
 
 test-pipeline: setup-pipeline
 	$(PIPELINE_VENV)/bin/python -m pytest -W default -m 'not slow' tests/pipeline
@@ -152,8 +155,8 @@ COMPAT := compat_tests bench --ignore compat_tests/spark
 setup-compat: setup-dev
 	$(BIN)/python -m compat_tests.prepare
 
-compat: setup-dev
-	$(BIN)/python -m pytest $(COMPAT) $(SHARED) -m 'not slow' --record $(COMPAT_ARGS)
+compat: setup-compat
+	$(MAKE) --no-print-directory -j $(WORKERS) --output-sync=target compat-scenarios compat-clusters
 
 compat-scenarios: setup-dev
 	$(BIN)/python -m pytest $(COMPAT) -m 'not slow and scenarios' --record $(COMPAT_ARGS)

@@ -2,13 +2,20 @@
 several processes may share a run; with `VELA_COMPILED=1` compiled hot modules are what is tested
 (docs/testing.md)."""
 
+from __future__ import annotations
+
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from native.hot_modules import SWITCH, USED, use_compiled
-from tests.sharing import mark_scenarios, share
+from tests.sharing import mark_scenarios, put_longest_first
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import Scheduling
 
 settings.register_profile("vela", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("many", settings.get_profile("vela"), max_examples=2_000)
@@ -20,8 +27,17 @@ if os.environ.get(SWITCH) == "1" and (runs := use_compiled()) != USED:
     )
 
 
-@pytest.hookimpl(tryfirst=True)  # before `-m` chooses, and before pytest-xdist reads the groups
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     mark_scenarios(items)
-    if config.getoption("loadgroup", False):
-        share(items)
+    if hasattr(config, "workerinput"):
+        put_longest_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    if config.getoption("dist") != "loadfile":
+        return None
+    from tests.scheduling import GroupScheduling
+
+    return GroupScheduling(config, log)

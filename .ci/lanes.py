@@ -84,6 +84,7 @@ NIGHTLY: Final = (
             target("simulate", "SEEDS=1000", f"FROM={NIGHT}000"),
             target("crash", f"SEED={NIGHT}", "CRASH_OUTPUT=build/ci"),
             target("damage", f"SEED={NIGHT}"),
+            target("test-slow"),
             target("test-many-examples", f"NIGHT={NIGHT}"),
             target("strangers", f"SEED={NIGHT}"),
             target("sanitize", "SANITIZE_ARGS=--hypothesis-profile many"),

@@ -1,24 +1,22 @@
-"""Which tests stay together when several processes share a run (`pytest -n 2 --dist loadgroup`).
+"""Which tests stay together when several processes share a run (`pytest -n 2 --dist loadfile`).
 
 The tests of a file run in one process and in their order, so that the fixtures of a module are made
-once. Two groups of files stay together as well:
-
-* Tests that start servers and judge how long these take. They run one after the other, so that two
-  of them never share the processors.
-* Scenarios of stock clients. They share one pair of servers, and their results fill one matrix.
+once. Tests that start servers and judge how long these take stay together as well: they run one
+after the other, so that two of them never share the processors. `tests/scheduling.py` gives the
+groups to pytest-xdist.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import pytest
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pytest
+
 SCENARIOS: Final = "scenarios"
-"""The marker and the group of what needs the pair of servers of the comparison."""
+"""The marker of what needs the pair of servers of the comparison."""
 SERVERS: Final = "servers"
 """The group of what starts servers and looks at the clock."""
 OF_SERVERS: Final[Sequence[str]] = (
@@ -59,25 +57,21 @@ def _uses_pair(item: pytest.Item) -> bool:
     return not _PAIRS.isdisjoint(getattr(item, "fixturenames", ()))
 
 
-def share(items: list[pytest.Item]) -> None:
-    """Give each test the name of its group, and put the longest first."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
-    items.sort(key=lambda item: _place(_file(item)))
+def put_longest_first(items: list[pytest.Item]) -> None:
+    """In place; what takes as long stays in its order."""
+    items.sort(key=lambda item: _place(_file(item.nodeid)))
 
 
-def _group(item: pytest.Item) -> str:
-    file = _file(item)
-    if item.get_closest_marker(SCENARIOS):
-        return SCENARIOS
+def group_of(node_id: str) -> str:
+    """The name of the group of a test; its node id begins with its path below the root."""
+    file = _file(node_id)
     if file.startswith(tuple(OF_SERVERS)) or file.rpartition("/")[2] in OF_SERVERS_BY_NAME:
         return SERVERS
     return file
 
 
-def _file(item: pytest.Item) -> str:
-    """Below the root of the project."""
-    return item.nodeid.partition("::")[0]
+def _file(node_id: str) -> str:
+    return node_id.partition("::")[0]
 
 
 def _place(file: str) -> int:
