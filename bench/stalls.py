@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from web.stall_series import CPU, WALL
+from web.prometheus import STALL_CPU, STALL_WALL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,10 +50,10 @@ def between(before: Counts, after: Counts) -> dict[str, Any]:
         return {key[2]: each for key, each in new.items() if key[:2] == (series, kind)}
 
     found: dict[str, Any] = {
-        f"{kind}s": sum(each[float("inf")] for each in of(WALL, kind).values())
+        f"{kind}s": sum(each[float("inf")] for each in of(STALL_WALL, kind).values())
         for kind in ("turn", "callback")
     }
-    for title, series in (("longest", WALL), ("longest CPU", CPU)):
+    for title, series in (("longest", STALL_WALL), ("longest CPU", STALL_CPU)):
         found[f"{title} ms"], found[title] = _longest(of(series, "turn"))
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from security.testing.certificates import Authority
-from security.tls_client_rules import TlsClientRules
+from security.tls_rules import TlsClientRules
 
 if TYPE_CHECKING:
     from pathlib import Path

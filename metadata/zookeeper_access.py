@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, final
 
-from security.tls_client_rules import TlsClientRules
-from security.tls_rules import TlsKeyNames, path_of
+from security.tls_rules import TlsClientRules, TlsKeyNames, path_of
 from settings.plain_file import read_plain_file
 from settings.reading import ConfigError, read_properties
 

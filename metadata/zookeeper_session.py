@@ -39,7 +39,7 @@ from kazoo.security import make_digest_acl
 
 from metadata.session_times import Lease
 from metadata.store import SessionState
-from security.tls_faults import reason_of
+from security.openssl import reason_of
 from security.tls_suites import UnusableTls
 
 if TYPE_CHECKING:

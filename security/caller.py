@@ -1,9 +1,22 @@
-"""The identity of a caller: the result of authentication, and the input of authorization. Pure."""
+"""The identity of a caller: the result of authentication, and the input of authorization. Pure.
+
+A proxy speaks for somebody else: it names the role of its client (the "original principal").
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from collections.abc import Set
+
+INVALID_OVER_BINARY: Final = "Invalid roles."
+"""Pulsar's text of the ERROR (AuthorizationError) that ends such a connection."""
+INVALID_OVER_HTTP: Final = (
+    "Invalid combination of Original principal cannot be empty if the request is via proxy."
+)
+"""Its text of the 401 for such a request."""
 
 
 @final
@@ -31,3 +44,21 @@ UNAUTHENTICATED: Final = Caller(None)
 """Every caller while authentication is off."""
 THIS_BROKER: Final = Caller(None, is_this_broker=True)
 """May do everything, whatever its rules are."""
+
+
+def flaw_of(caller: Caller, proxy_roles: Set[str], *, equal_is_fine: bool) -> str:
+    """Why the two roles do not go together; empty: they do. `equal_is_fine`: somebody who is no
+    proxy may name itself (HTTP).
+
+    The rule of Pulsar's AuthorizationService, which applies while authorization is on.
+    """
+    original = (caller.original_role or "").strip()
+    if caller.role in proxy_roles:
+        if not original:
+            return "originalPrincipal must be provided when connecting with a proxy role"
+        if original in proxy_roles:
+            return "originalPrincipal cannot be a proxy role"
+        return ""
+    if original and not (equal_is_fine and original == caller.role):
+        return "cannot specify originalPrincipal when connecting without valid proxy role"
+    return ""

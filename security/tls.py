@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 import structlog
 import trio
 
+from security.handshakes import Handshakes
+from security.openssl import limit, reason_of
 from security.pem import PemFiles, check_pair, content_of, invalidity_of
-from security.tls_faults import reason_of
 from security.tls_rules import path_of
 from security.tls_suites import UnusableTls
-from security.tls_versions import limit
+from security.tls_transport import TlsTransport
 
 if TYPE_CHECKING:
+    from runtime.transport import Transport
     from security.tls_rules import TlsRules
 
 log = structlog.get_logger()
@@ -136,3 +138,22 @@ def _check_pair(rules: TlsRules, files: PemFiles) -> None:
 def _no_password() -> NoReturn:
     """OpenSSL would ask at the terminal."""
     raise ValueError("the key is encrypted")
+
+
+@final
+class TlsPort:
+    """One listening port with TLS: its contexts, and what its connections share. `run` uses files
+    that have changed."""
+
+    def __init__(self, rules: TlsRules) -> None:
+        """Reads the files. Raises: UnusableTls."""
+        self._contexts = TlsContexts(rules)
+        self.handshakes = Handshakes()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._contexts.run()
+
+    def over(self, below: Transport) -> TlsTransport:
+        """The transport of a new connection."""
+        return TlsTransport(below, self._contexts.current, self.handshakes)

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, final
 import structlog
 import trio
 
+from security.openssl import limit, reason_of
 from security.pem import PemFiles, check_pair, content_of, first_certificate
 from security.tls import CHECK_SECONDS_MIN
-from security.tls_faults import reason_of
 from security.tls_rules import path_of
 from security.tls_suites import UnusableTls
-from security.tls_versions import limit
 
 if TYPE_CHECKING:
-    from security.tls_client_rules import TlsClientRules
+    from security.tls_rules import TlsClientRules
 
 log = structlog.get_logger()
 

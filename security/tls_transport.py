@@ -32,9 +32,8 @@ from runtime.send_queue import SendQueue
 from runtime.transport import Taken, share_of
 from runtime.watchdog import callback_name
 from security.handshakes import BEGUN_BYTES, DECRYPTED_BYTES_MAX, HANDSHAKE_BYTES_MAX
-from security.openssl_turns import FED_BYTES, FED_BYTES_MIN, GAIN_MIN, READS_PER_TURN
+from security.openssl import FED_BYTES, FED_BYTES_MIN, GAIN_MIN, READS_PER_TURN, reason_of
 from security.slices import SliceUnderWay, slices_of
-from security.tls_faults import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 
     from runtime.rounds import Rounds
     from web.asgi import Application
-    from web.budgets import ByteBudget, RequestRate
-    from web.limits import HttpLimits
+    from web.limits import ByteBudget, HttpLimits, RequestRate
 
     Message = MutableMapping[str, Any]
 

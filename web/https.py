@@ -20,7 +20,7 @@ from web.server import Door
 if TYPE_CHECKING:
     import socket
 
-    from security.tls_port import TlsPort
+    from security.tls import TlsPort
     from web.server import Arrived
 
 RECEIVE_BYTES_MAX: Final = 32 * 1024

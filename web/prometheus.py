@@ -8,11 +8,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from runtime.durations import Durations
-
+    from runtime.watchdog import LoopWatchdog
 
 LINES_PER_PIECE: Final = 64
 BLOCKS_PER_PIECE: Final = 16
 """Of LINES_PER_PIECE samples each, freed at once."""
+STALL_WALL: Final = "vela_event_loop_stall_seconds"
+STALL_CPU: Final = "vela_event_loop_stall_cpu_seconds"
+_STALL_WALL_HELP: Final = (
+    "Seconds of turns and callbacks of the event loop that exceeded their budget"
+)
+_STALL_CPU_HELP: Final = "CPU seconds of the same; the rest was waiting"
 
 
 @final
@@ -208,3 +214,13 @@ def quantile(counts: Sequence[int], limits: Sequence[float], fraction: float) ->
         if count and seen >= wanted:
             return float(limit)
     return 0.0
+
+
+def add_stall_series(page: Page, watchdog: LoopWatchdog | None, labels: Mapping[str, str]) -> None:
+    """What held up the event loop; nothing if the loop is not watched."""
+    if watchdog is None:
+        return
+    for (kind, name), stall in sorted(watchdog.stalls().items()):
+        of_stall = {**labels, "kind": kind, "name": name}
+        page.add_histogram(STALL_WALL, _STALL_WALL_HELP, of_stall, stall.wall)
+        page.add_histogram(STALL_CPU, _STALL_CPU_HELP, of_stall, stall.cpu)

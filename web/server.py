@@ -19,8 +19,8 @@ import trio
 from runtime.accepting import TurnedAway, accept_connections
 from runtime.open_files import not_admitted_max
 from runtime.rounds import Rounds
-from web.budgets import ByteBudget, RequestRate
 from web.connection import HttpConnection, Link, Phase, link_of
+from web.limits import ByteBudget, RequestRate
 
 if TYPE_CHECKING:
     import socket

@@ -13,8 +13,7 @@ from bench.stalls import between, counts_of
 from bench.victim import Program, Victim
 from compat_tests.oracle.vela_server import VelaServer
 from runtime.watchdog import LoopWatchdog
-from web.prometheus import Page
-from web.stall_series import add_stall_series
+from web.prometheus import Page, add_stall_series
 
 
 def measured(p50, p99, **more):

@@ -29,7 +29,7 @@ from protocol.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
     from runtime.transport import Transport
-    from security.tls_port import TlsPort
+    from security.tls import TlsPort
 
 log = structlog.get_logger()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, final
 
 from bookie.metrics import add_bookie_series
 from runtime.watchdog import watchdog_of_loop
-from web.stall_series import add_stall_series
+from web.prometheus import add_stall_series
 from web.state import HEARTBEAT_PATH, METRICS_PATH, heartbeat, json_text, metrics, text
 
 if TYPE_CHECKING:

@@ -193,7 +193,7 @@ def _door(config: BookieProcessConfig) -> TlsDoor | None:
     if rules is None:
         return None
     # Loads libraries of which a bookie without TLS has no use.
-    from security.tls_port import TlsPort
+    from security.tls import TlsPort
 
     try:
         return TlsDoor(

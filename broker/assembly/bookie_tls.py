@@ -14,8 +14,7 @@ from bookie.process.tls import PEM, TLS_FACTORY, not_pem
 from broker.assembly.parts import StartError
 from ledgers.remote.start_tls import StartTls
 from security.tls_client import TlsClientContexts
-from security.tls_client_rules import TlsClientRules, missing_file
-from security.tls_rules import TlsKeyNames
+from security.tls_rules import TlsClientRules, TlsKeyNames, missing_file
 from security.tls_suites import UnusableTls
 from settings.kinds import Count  # noqa: TC001 - read at run time
 

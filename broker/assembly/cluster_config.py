@@ -33,7 +33,7 @@ from ledgers.remote.config import RemoteConfig
 from ledgers.speculation import SpeculationRules
 from metadata.opening import UNIX, shared_place
 from security.authentication.own_credentials import PARAMETERS_KEY, PLUGIN_KEY, TLS_PLUGIN
-from security.tls_client_rules import TlsClientRules
+from security.tls_rules import TlsClientRules
 from security.tls_suites import TlsChoice
 from settings.kinds import Bounds, Count, Positive, Ratio
 from settings.rules import Alias, KeyRules

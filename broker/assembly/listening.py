@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from broker.ground.config import BrokerConfig
     from broker.net.listener import BrokerListener
     from security.handshakes import Handshakes
-    from security.tls_port import TlsPort
+    from security.tls import TlsPort
     from security.tls_rules import TlsRules
 
 HTTP_BACKLOG: Final = 4096
@@ -138,7 +138,7 @@ def _port_of(listening: socket.socket) -> int:
 
 def _tls_port(rules: TlsRules) -> TlsPort:
     # Loads libraries of which a broker without TLS has no use.
-    from security.tls_port import TlsPort
+    from security.tls import TlsPort
 
     try:
         return TlsPort(rules)

@@ -17,7 +17,7 @@ from broker.http.redirects import Redirect, send_to_owner
 from broker.http.streaming import Streamed, encoded, is_large, json_pieces
 from security.authentication.identity import AuthenticationFailed
 from security.caller import UNAUTHENTICATED, Caller
-from web.body import read_body
+from web.asgi import read_body
 from web.responses import Response
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ NOT_LOADED = {
     "broker.http.routes": "HTTP requests",
     "broker.cluster": "clusters",
     "autorecovery": "clusters",
-    "security.tls_port": "TLS",
+    "security.tls": "TLS",
 }
 
 NEVER_LOADED = ("starlette", "anyio", "asyncio.base_events", "http.cookies", "mimetypes", "_ssl")

@@ -18,8 +18,7 @@ from bookie.process.tls import (
     versions_and_suites,
     violated_factory_rule,
 )
-from security.tls_client_rules import TlsClientRules, missing_file
-from security.tls_rules import TlsKeyNames
+from security.tls_rules import TlsClientRules, TlsKeyNames, missing_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,7 @@ from security.testing.certificates import Authority
 from security.tests.test_tls import shaken
 from security.tls import TlsContexts
 from security.tls_client import TlsClientContexts
-from security.tls_client_rules import TlsClientRules, missing_file
-from security.tls_rules import TlsRules
+from security.tls_rules import TlsClientRules, TlsRules, missing_file
 from security.tls_suites import TlsChoice, UnusableTls
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from runtime.send_queue import SendQueue
 from runtime.transport import Taken
 from security.handshakes import BEGUN_BYTES, DECRYPTED_BYTES_MAX, Handshakes
-from security.openssl_turns import FED_BYTES, FED_BYTES_MIN
+from security.openssl import FED_BYTES, FED_BYTES_MIN
 from security.slices import slices_of
 from security.testing.certificates import Authority
 from security.testing.memory import MemoryClient, MemoryTransport

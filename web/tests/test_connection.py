@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
-from web.body import read_body
+from web.asgi import read_body
 from web.connection import Link
 from web.errors import RequestRefused
 from web.limits import HttpLimits

@@ -13,7 +13,7 @@ import trio
 
 from runtime.testing.conditions import eventually
 from security.testing.certificates import Authority
-from security.tls_port import TlsPort
+from security.tls import TlsPort
 from security.tls_rules import TlsRules
 from web.https import Https
 from web.limits import HttpLimits

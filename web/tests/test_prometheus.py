@@ -16,9 +16,9 @@ from web.prometheus import (
     Families,
     Family,
     Page,
+    add_stall_series,
     label_text,
 )
-from web.stall_series import add_stall_series
 
 
 def test_stalls_are_histograms_of_wall_and_cpu_time_by_kind_and_name():

@@ -25,7 +25,7 @@ from protocol.bookkeeper import v2, v3
 from protocol.errors import RemoteProtocolError
 from runtime.transport import StreamTransport
 from security.testing.certificates import Authority
-from security.tls_port import TlsPort
+from security.tls import TlsPort
 from security.tls_rules import TlsRules
 
 START_TLS = v3.encode_request(m.StartTlsRequest(7))

@@ -25,9 +25,8 @@ from security.authentication.identity import (
     Identity,
 )
 from security.authentication.lease import Lease
-from security.authentication.original_principal import INVALID_OVER_BINARY, flaw_of
 from security.authentication.service import NO_METHOD
-from security.caller import Caller
+from security.caller import INVALID_OVER_BINARY, Caller, flaw_of
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

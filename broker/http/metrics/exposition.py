@@ -35,8 +35,7 @@ from broker.http.metrics.rows import (
     numbers_of,
 )
 from broker.http.topics.topic_json import TopicStats
-from web.prometheus import Page, label_text, quantile
-from web.stall_series import add_stall_series
+from web.prometheus import Page, add_stall_series, label_text, quantile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -13,7 +13,7 @@ from broker.net.tests.test_tls import authority, connected, rules
 from protocol import client as c
 from runtime.readers import ENDED_PER_TURN
 from runtime.testing.conditions import eventually
-from security.tls_port import TlsPort
+from security.tls import TlsPort
 
 __all__ = ["authority", "rules"]
 CLIENTS = 200

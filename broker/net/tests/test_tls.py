@@ -13,7 +13,7 @@ from broker.net.tests.harness import Connection, T, running
 from protocol import client as c
 from runtime.testing.conditions import eventually
 from security.testing.certificates import Authority
-from security.tls_port import TlsPort
+from security.tls import TlsPort
 from security.tls_rules import TlsRules
 from security.tls_suites import TlsChoice
 

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, final
 
 from broker.tenancy.authorization.operations import Right
-from security.authentication.original_principal import flaw_of
+from security.caller import flaw_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ from broker.ground.refusal import Refusal, not_found
 from broker.tenancy.authorization.decision import Verdict
 from broker.tenancy.authorization.operations import Level
 from protocol.errors import AuthorizationError, TopicNotFound
-from security.authentication.original_principal import INVALID_OVER_HTTP
+from security.caller import INVALID_OVER_HTTP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -22,7 +22,7 @@ from protocol.bookkeeper import v3
 from protocol.errors import RemoteProtocolError
 from security.testing.certificates import Authority
 from security.tls_client import TlsClientContexts
-from security.tls_client_rules import TlsClientRules
+from security.tls_rules import TlsClientRules
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,7 @@ from broker.tenancy.authorization.decision import Facts, Rules, Scope, Verdict, 
 from broker.tenancy.authorization.operations import Right
 from broker.tenancy.policies.grants import ACTIONS, Grants, grants_in
 from protocol.topic_name import TopicName
-from security.authentication.original_principal import flaw_of
-from security.caller import THIS_BROKER, UNAUTHENTICATED, Caller
+from security.caller import THIS_BROKER, UNAUTHENTICATED, Caller, flaw_of
 
 TOPIC = TopicName.parse("persistent://t/n/x")
 PARTITION = TopicName.parse("persistent://t/n/x-partition-3")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from web.budgets import ByteBudget, RequestRate
+from web.limits import ByteBudget, RequestRate
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 60)), max_size=50), st.data())

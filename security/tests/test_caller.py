@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from security.authentication.original_principal import flaw_of
-from security.caller import Caller
+from security.caller import Caller, flaw_of
 
 PROXIES = frozenset({"proxy", "other-proxy"})
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from web.body import BODY_BYTES_MAX, read_body
+from web.asgi import BODY_BYTES_MAX, read_body
 from web.errors import RequestRefused
 
 
