@@ -15,9 +15,12 @@ import re
 import tomllib
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TREE: Final = Path(__file__).resolve().parent.parent
 ROOMS: Final = tomllib.loads((TREE / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["vela"][
@@ -91,16 +94,24 @@ def _tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Those within a statement, at any depth. Expressions hold none, and are most of a tree."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for each in getattr(node, name, ()):
+            yield each
+            yield from _statements(each)
+
+
 @cache
 def imports_of(path: Path, *, for_types_too: bool) -> frozenset[str]:
     """Dotted names of what a file imports, anywhere in it."""
     tree = _tree(path)
     left_out: set[ast.AST] = set()
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            left_out |= {inner for each in node.body for inner in ast.walk(each)}
+            left_out |= {inner for each in node.body for inner in (each, *_statements(each))}
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if not for_types_too and node in left_out:
             continue
         if isinstance(node, ast.Import):
@@ -233,7 +244,7 @@ def test_files_and_functions_are_short(path: Path) -> None:
 
     too_long = [
         f"{node.name} has {node.end_lineno - node.lineno + 1} lines"
-        for node in ast.walk(_tree(path))
+        for node in _statements(_tree(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and node.end_lineno is not None
         and node.end_lineno - node.lineno >= FUNCTION_LINES_MAX
