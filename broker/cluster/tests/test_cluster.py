@@ -377,6 +377,7 @@ async def test_bundles_of_a_deleted_namespace_are_given_up(autojump_clock):
     async with cluster_of(2) as (broker, other):
         await broker.namespaces.create("public/other", None)
         await owned(broker, topic("t", "public/other"))
+        await other.namespaces.mark_deleted("public/other", deleted=True)
         await other.namespaces.delete("public/other")
         await wait_all_tasks_blocked()
         assert broker.ownership.owned_bundles == {}
@@ -392,6 +393,7 @@ async def test_policies_with_boundaries_that_are_none_are_refused_by_name(autoju
         for each in (broker, other):
             with pytest.raises(MetadataError, match=r"public/gap.*Delete the namespace"):
                 await each.owner_of(topic("t", "public/gap"), authoritative=True)
+        await other.namespaces.mark_deleted("public/gap", deleted=True)
         await other.namespaces.delete("public/gap")
         await owned(broker, topic("t"))
 
@@ -403,6 +405,7 @@ async def test_nothing_is_kept_of_namespaces_that_came_and_went(autojump_clock):
             await broker.namespaces.create(namespace, None)
             bundle = await owned(broker, topic("t", namespace))
             await broker.ownership.split_bundle(namespace, bundle.range_text, "", unload=False)
+            await broker.namespaces.mark_deleted(namespace, deleted=True)
             await broker.namespaces.delete(namespace)
         await wait_all_tasks_blocked()
         assert len(broker.ownership._changing) == 0

@@ -27,6 +27,7 @@ from protocol.topic_name import (
 
 if TYPE_CHECKING:
     from broker.http.context import AdminContext, AdminRequest
+    from broker.tenancy.namespaces.loaded_namespaces import Namespace
 
 
 PASSES_MAX: Final = 100
@@ -64,13 +65,56 @@ async def delete(request: AdminRequest) -> None:
             raise Refusal(405, "Broker doesn't allow forced deletion of namespaces")
         await delete_with_topics(context, request.namespace_name)
         return
-    await _check_empty(context, request.namespace_name)
-    await _delete_with(context, request.namespace_name, is_forced=False)
+    await _delete_if_empty(context, request.namespace_name)
 
 
 async def delete_with_topics(context: AdminContext, namespace_name: str) -> None:
-    """Delete every topic of a namespace, then the namespace. Raises: Refusal, BrokerError."""
-    await _delete_with(context, namespace_name, is_forced=True)
+    """Delete every topic of a namespace, then the namespace.
+
+    Clients return while their topics are deleted. The namespace is marked first, and no broker that
+    knows of the mark makes a topic there. One that is being made meanwhile, or by a broker that
+    learns of it late, is deleted in another pass. What fails after the first deletion leaves the
+    mark: deleting the namespace again completes it.
+
+    Raises: Refusal, BrokerError: also that something failed.
+    """
+    namespace = await _existing(context, namespace_name)
+    async with namespace.deleting:
+        await context.namespaces.mark_deleted(namespace_name, deleted=True)
+    await _delete_marked(context, namespace_name, is_forced=True)
+
+
+async def _delete_if_empty(context: AdminContext, namespace_name: str) -> None:
+    """Delete the namespace if it has no topics of clients, also none that is being made.
+
+    What is refused takes its own mark back, and no mark of another deletion: one through this
+    broker waits, and one through another broker marks the namespace again.
+
+    Raises: Refusal, BrokerError.
+    """
+    namespaces = context.namespaces
+    await _check_empty(context, namespace_name)
+    namespace = await _existing(context, namespace_name)
+    async with namespace.deleting:
+        is_own = await namespaces.mark_deleted(namespace_name, deleted=True)
+        try:
+            await context.service.loads_ended(namespace_name)
+            await _check_empty(context, namespace_name)
+            await _delete_marked(context, namespace_name, is_forced=False)
+        except BaseException:
+            if is_own:
+                with trio.CancelScope(shield=True):
+                    if await namespaces.find(namespace_name) is not None:
+                        await namespaces.mark_deleted(namespace_name, deleted=False)
+            raise
+
+
+async def _existing(context: AdminContext, namespace_name: str) -> Namespace:
+    """Raises: Refusal, with the text for deletions."""
+    namespace = await context.namespaces.find(namespace_name)
+    if namespace is None:
+        raise not_found(f"Namespace {namespace_name} does not exist.")
+    return namespace
 
 
 async def _check_empty(context: AdminContext, namespace_name: str) -> None:
@@ -80,27 +124,12 @@ async def _check_empty(context: AdminContext, namespace_name: str) -> None:
         raise conflict("Cannot delete non empty namespace")
 
 
-async def _delete_with(context: AdminContext, namespace_name: str, *, is_forced: bool) -> None:
-    """Delete the namespace with its topics; unless `is_forced` it must be without those of clients.
-
-    Clients return while their topics are deleted. The namespace is marked first, and no broker that
-    knows of the mark makes a topic there. One that is being made meanwhile, or by a broker that
-    learns of it late, is deleted in another pass. What fails after the first deletion leaves the
-    mark: deleting the namespace again completes it.
-
-    Raises: Refusal, BrokerError: also that something failed.
-    """
+async def _delete_marked(context: AdminContext, namespace_name: str, *, is_forced: bool) -> None:
+    """Delete the namespace, which is marked, with its topics; unless `is_forced` those of clients
+    are a refusal. Raises: Refusal, BrokerError."""
     namespaces = context.namespaces
-    await namespaces.mark_deleted(namespace_name, deleted=True)
-    if not is_forced:
-        try:
-            await _check_empty(context, namespace_name)
-        except BaseException:
-            with trio.CancelScope(shield=True):
-                await namespaces.mark_deleted(namespace_name, deleted=False)
-            raise
     for _pass in range(PASSES_MAX):
-        if await _delete_topics(context, namespace_name):
+        if await _delete_topics(context, namespace_name, is_forced=is_forced):
             continue
         try:
             await namespaces.delete(namespace_name)
@@ -109,14 +138,15 @@ async def _delete_with(context: AdminContext, namespace_name: str, *, is_forced:
                 raise
         else:
             return
+        await namespaces.mark_deleted(namespace_name, deleted=True)
     raise Refusal(
         503, f"Topics of {namespace_name} are still being made by another broker: delete it again"
     )
 
 
-async def _delete_topics(context: AdminContext, namespace_name: str) -> bool:
-    """Delete the topics that exist, and those that are being loaded here. Returns whether there
-    were any. Raises: Refusal, BrokerError."""
+async def _delete_topics(context: AdminContext, namespace_name: str, *, is_forced: bool) -> bool:
+    """Delete the topics that exist, and those that are being loaded here; unless `is_forced` those
+    of clients are a refusal. Returns whether there were any. Raises: Refusal, BrokerError."""
     namespaces = context.namespaces
     namespace = await namespaces.get(namespace_name)
     async with AsyncExitStack() as stack:
@@ -132,9 +162,13 @@ async def _delete_topics(context: AdminContext, namespace_name: str) -> bool:
             *await namespaces.topics(namespace_name, PERSISTENT),
             *await non_persistent_topics(context, namespace_name, with_system=True),
         ]
-        for topic in found:
-            if not is_system_topic(topic):
-                await _delete_topic(context, TopicName.parse(topic))
+        of_clients = [topic for topic in found if not is_system_topic(topic)]
+        if not is_forced and (
+            of_clients or not all(is_system_topic(name.full) for name in partitioned)
+        ):
+            raise conflict("Cannot delete non empty namespace")
+        for topic in of_clients:
+            await _delete_topic(context, TopicName.parse(topic))
         for name in partitioned:
             await context.schemas.delete(name, force=True)
             await namespaces.delete_topic_policies(name)

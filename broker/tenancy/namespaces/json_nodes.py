@@ -22,8 +22,14 @@ Json = dict[str, Any]
 
 async def read_json(store: MetadataStore, path: str) -> Json | None:
     """The value at the path, or None when there is no node. Raises: MetadataError."""
+    found = await read_json_version(store, path)
+    return None if found is None else found[0]
+
+
+async def read_json_version(store: MetadataStore, path: str) -> tuple[Json, int] | None:
+    """The same with its version. Raises: MetadataError."""
     found = await store.get(path)
-    return None if found is None else _parse(found[0], path)
+    return None if found is None else (_parse(found[0], path), found[1])
 
 
 async def create_json(store: MetadataStore, path: str, value: Json) -> bool:

@@ -55,6 +55,7 @@ class Namespace:
 
     __slots__ = (
         "changing",
+        "deleting",
         "existing",
         "name",
         "partitioned",
@@ -83,6 +84,9 @@ class Namespace:
         """The policies that single topics have of their own."""
         self.changing = trio.Lock()
         """Held while the policies change, so that the last ones stored are also in force."""
+        self.deleting = trio.Lock()
+        """Held by a deletion without force, which may take the mark of a deletion back; and by any
+        other until its own mark is there."""
         self.existing = existing
         """Its topics."""
 

@@ -13,14 +13,19 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, final
 
 from broker.ground.refusal import Refusal, conflict, not_found, precondition_failed
-from broker.tenancy.namespaces.json_nodes import change_json, create_json
+from broker.tenancy.namespaces.json_nodes import (
+    change_json,
+    create_json,
+    read_json_version,
+)
 from broker.tenancy.namespaces.loaded_namespaces import LoadedNamespaces
 from broker.tenancy.namespaces.names import local_policies_path, policies_path, tenant_path
 from broker.tenancy.namespaces.resource_groups import ResourceGroups
 from broker.tenancy.namespaces.tenants import Clusters, Tenants
 from broker.tenancy.namespaces.topic_policies import NoPolicyLog
+from broker.tenancy.policies.given import DELETED_FIELD
 from broker.tenancy.policies.record import Policies
-from metadata.store import NodeNotFound
+from metadata.store import NodeNotFound, VersionConflict
 from protocol.errors import NotAllowed, ServiceNotReady, TopicNotFound
 from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, is_entity_name
 
@@ -224,20 +229,37 @@ class Namespaces:
             if await self.partitioned_topics(namespace_name, domain, with_system=False):
                 raise conflict("Cannot delete non empty namespace")
 
-    async def mark_deleted(self, namespace_name: str, *, deleted: bool) -> None:
-        """From now on no broker that knows of it makes a topic there, or they may again. Raises:
-        Refusal; as `change_policies`."""
+    async def mark_deleted(self, namespace_name: str, *, deleted: bool) -> bool:
+        """From now on no broker that knows of it makes a topic there, or they may again. Returns
+        whether it was otherwise before. Raises: Refusal; as `change_policies`."""
         if await self.find(namespace_name) is None:
             raise not_found(f"Namespace {namespace_name} does not exist.")
-        await self.change_policies(namespace_name, lambda record: record.marked(deleted=deleted))
+        is_changed = True
+
+        def mark(record: Policies) -> Policies:
+            nonlocal is_changed
+            is_changed = bool(record.fields.get(DELETED_FIELD)) is not deleted
+            return record.marked(deleted=deleted)
+
+        await self.change_policies(namespace_name, mark)
+        return is_changed
 
     async def delete(self, namespace_name: str) -> None:
-        """Delete a namespace without topics of clients. Raises: Refusal."""
-        if await self.find(namespace_name) is None:
+        """Delete a namespace that is marked and without topics of clients. Raises: Refusal; 409
+        also: it is not marked, or was changed meanwhile and may not be marked any more."""
+        path = policies_path(namespace_name)
+        found = await read_json_version(self._store, path)
+        if found is None:
+            self._loaded.unload(namespace_name)
             raise not_found(f"Namespace {namespace_name} does not exist.")
+        fields, version = found
+        if not fields.get(DELETED_FIELD):
+            raise conflict(f"Namespace {namespace_name} is not marked as one that is being deleted")
         await self.check_empty(namespace_name)
         try:
-            await self._store.delete(policies_path(namespace_name))
+            await self._store.delete(path, version)
+        except VersionConflict:
+            raise conflict(f"Namespace {namespace_name} changes: delete it again") from None
         except NodeNotFound:
             raise not_found(f"Namespace {namespace_name} does not exist.") from None
         finally:

@@ -96,6 +96,8 @@ async def test_namespace_policies_keep_unknown_fields_and_survive_a_restart():
 async def test_namespace_with_topics_is_not_deleted():
     namespaces, store = await fresh()
     await put_ledger(store, TOPIC)
+    assert await namespaces.mark_deleted("public/default", deleted=True)
+    assert not await namespaces.mark_deleted("public/default", deleted=True)
     await refused(namespaces.delete("public/default"), 409, "Cannot delete non empty namespace")
     await store.delete(f"/managed-ledgers/{TOPIC.managed_ledger_name}")
     await namespaces.delete("public/default")
@@ -329,6 +331,7 @@ async def test_what_another_broker_writes_is_seen():
     assert await other.topic_exists(TOPIC)
     await store.delete(f"/managed-ledgers/{TOPIC.managed_ledger_name}")
     assert not await other.topic_exists(TOPIC)
+    await other.mark_deleted("public/default", deleted=True)
     await other.delete("public/default")
     assert await namespaces.find("public/default") is None
 
