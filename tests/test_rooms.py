@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 TREE: Final = Path(__file__).resolve().parent.parent
 ROOMS: Final = tomllib.loads((TREE / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["vela"][
@@ -89,59 +90,98 @@ FILES: Final = [path for room in BELOW for path in _python_files(room)]
 MODULES: Final = {_name(path): path for path in FILES}
 
 
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What a file says of itself. Its tree is not kept, as all of them take gigabytes."""
+
+    essay: str
+    """The docstring of the module."""
+    imports: frozenset[str]
+    """Dotted names, from anywhere in the file."""
+    imports_for_types: frozenset[str]
+    lines: int
+    long_functions: tuple[str, ...]
+
+
 @cache
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+def _source(path: Path) -> _Source:
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    statements = tuple(_statements(tree))
+    for_types = {
+        inner
+        for each in statements
+        if isinstance(each, ast.If) and ast.unparse(each.test) == "TYPE_CHECKING"
+        for inner in _statements(each, fields=("body",))
+    }
+    return _Source(
+        ast.get_docstring(tree) or "",
+        _imported(path, (each for each in statements if each not in for_types)),
+        _imported(path, for_types),
+        len(text.splitlines()),
+        tuple(
+            f"{each.name} has {each.end_lineno - each.lineno + 1} lines"
+            for each in statements
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+            and each.end_lineno is not None
+            and each.end_lineno - each.lineno >= FUNCTION_LINES_MAX
+        ),
+    )
 
 
-def _statements(node: ast.AST) -> Iterator[ast.AST]:
+_BLOCKS: Final = ("body", "orelse", "finalbody", "handlers", "cases")
+
+
+def _statements(node: ast.AST, fields: tuple[str, ...] = _BLOCKS) -> Iterator[ast.AST]:
     """Those within a statement, at any depth. Expressions hold none, and are most of a tree."""
-    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
-        for each in getattr(node, name, ()):
+    for field in fields:
+        for each in getattr(node, field, ()):
             yield each
             yield from _statements(each)
 
 
-@cache
-def imports_of(path: Path, *, for_types_too: bool) -> frozenset[str]:
-    """Dotted names of what a file imports, anywhere in it."""
-    tree = _tree(path)
-    left_out: set[ast.AST] = set()
-    for node in _statements(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            left_out |= {inner for each in node.body for inner in (each, *_statements(each))}
+def _imported(path: Path, statements: Iterable[ast.AST]) -> frozenset[str]:
     found: set[str] = set()
-    for node in _statements(tree):
-        if not for_types_too and node in left_out:
-            continue
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.module is not None, f"{path}: relative imports hide where they lead"
-            assert node.level == 0, f"{path}: relative imports hide where they lead"
-            found.add(node.module)
+    for each in statements:
+        if isinstance(each, ast.Import):
+            found |= {alias.name for alias in each.names}
+        elif isinstance(each, ast.ImportFrom):
+            assert each.module is not None, f"{path}: relative imports hide where they lead"
+            assert each.level == 0, f"{path}: relative imports hide where they lead"
+            found.add(each.module)
             # `from package import module` imports a module, too.
-            both = {f"{node.module}.{alias.name}" for alias in node.names}
+            both = {f"{each.module}.{alias.name}" for alias in each.names}
             found |= both & MODULES.keys()
     return frozenset(found)
+
+
+def _all_imports(path: Path) -> frozenset[str]:
+    """Those for types, too: a circle is one whatever it is used for."""
+    return _source(path).imports | _source(path).imports_for_types
 
 
 def _is_pure(module: str) -> bool:
     if module.startswith("protocol."):
         return module not in PROTOCOL_TOOLS
-    essay = ast.get_docstring(_tree(MODULES[module])) or ""
-    return re.search(r"\bPure\b[.:]|\bPure codec\b", essay) is not None
+    return re.search(r"\bPure\b[.:]|\bPure codec\b", _source(MODULES[module]).essay) is not None
 
 
-PURE: Final = [module for module in MODULES if _is_pure(module) and not _is_test(module)]
+@cache
+def _pure() -> frozenset[str]:
+    return frozenset(each for each in MODULES if not _is_test(each) and _is_pure(each))
 
 
-@pytest.mark.parametrize("path", FILES, ids=_name)
-def test_rooms_import_downwards_only(path: Path) -> None:
-    room = path.relative_to(TREE).parts[0]
-    used = {name.partition(".")[0] for name in imports_of(path, for_types_too=True)}
+def test_rooms_import_downwards_only() -> None:
+    too_high = {}
+    for path in FILES:
+        room = path.relative_to(TREE).parts[0]
+        used = {name.partition(".")[0] for name in _all_imports(path)}
+        too_high[_name(path)] = (used & BELOW.keys()) - BELOW[room] - {room}
+    assert _not_empty(too_high) == {}
 
-    assert used & BELOW.keys() <= BELOW[room] | {room}
+
+def _not_empty(faults: dict[str, set[str]]) -> dict[str, set[str]]:
+    return {each: found for each, found in faults.items() if found}
 
 
 HOUSES: Final = {
@@ -158,31 +198,27 @@ def _room_in(house: str, module: str) -> str | None:
     return module[len(house) + 1 :].partition(".")[0]
 
 
-FLOORED: Final = [
-    (house, path)
-    for house in HOUSES
-    for path in FILES
-    if _room_in(house, _name(path)) is not None and not _is_test(_name(path))
-]
-
-
-@pytest.mark.parametrize(("house", "path"), FLOORED, ids=lambda each: str(each).split("/")[-1])
-def test_rooms_of_a_house_import_downwards_only(house: str, path: Path) -> None:
-    """Imports for types count: a circle is one whatever it is used for."""
+@pytest.mark.parametrize("house", HOUSES)
+def test_rooms_of_a_house_import_downwards_only(house: str) -> None:
     floor_of = {room: floor for floor, rooms in enumerate(HOUSES[house]) for room in rooms}
-    room = _room_in(house, _name(path))
-    assert room in floor_of, f"{room} is on no floor of {house}"
-    used = {_room_in(house, name) for name in imports_of(path, for_types_too=True)}
-    others = {each for each in used if each is not None and each != room}
-
-    too_high = {each for each in others if floor_of.get(each, len(HOUSES[house])) >= floor_of[room]}
-    assert not too_high, f"{room} must not know {', '.join(sorted(too_high))}"
+    too_high = {}
+    for module, path in MODULES.items():
+        room = _room_in(house, module)
+        if room is None or _is_test(module):
+            continue
+        assert room in floor_of, f"{room} is on no floor of {house}"
+        used = {_room_in(house, name) for name in _all_imports(path)}
+        others = {each for each in used if each is not None and each != room}
+        too_high[module] = {
+            each for each in others if floor_of.get(each, len(HOUSES[house])) >= floor_of[room]
+        }
+    assert _not_empty(too_high) == {}
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     """Within a room, too, and imports for types count."""
     uses = {
-        module: imports_of(path, for_types_too=True) & MODULES.keys()
+        module: _all_imports(path) & MODULES.keys()
         for module, path in MODULES.items()
         if not _is_test(module)
     }
@@ -219,37 +255,37 @@ def test_what_is_pure_is_known_to_be() -> None:
         "rocks.log_format",
         "rocks.manifest",
     }
-    assert expected <= set(PURE)
+    assert expected <= _pure()
 
 
-@pytest.mark.parametrize("module", PURE)
-def test_pure_modules_need_nothing_impure(module: str) -> None:
+def test_pure_modules_need_nothing_impure() -> None:
+    assert _not_empty({each: _impurities(each) for each in _pure()}) == {}
+
+
+def _impurities(module: str) -> set[str]:
+    """What it or a module that it needs imports, and should not."""
+    found: set[str] = set()
     seen: set[str] = set()
     pending = [module]
     while pending:
         current = pending.pop()
-        if current in seen:
-            continue
-        seen.add(current)
-        imported = imports_of(MODULES[current], for_types_too=False)
-        impure = {name for name in imported if name.partition(".")[0] in IMPURE}
-        assert not impure, f"{module} is pure, but {current} imports {', '.join(sorted(impure))}"
-        pending += [name for name in imported if name in MODULES]
+        if current not in seen:
+            seen.add(current)
+            imported = _source(MODULES[current]).imports
+            impure = {name for name in imported if name.partition(".")[0] in IMPURE}
+            found |= {f"{current} imports {name}" for name in impure}
+            pending += [name for name in imported if name in MODULES]
+    return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=_name)
-def test_files_and_functions_are_short(path: Path) -> None:
-    lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert lines <= FILE_LINES_MAX, f"{lines} lines: split it"
-
-    too_long = [
-        f"{node.name} has {node.end_lineno - node.lineno + 1} lines"
-        for node in _statements(_tree(path))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.end_lineno is not None
-        and node.end_lineno - node.lineno >= FUNCTION_LINES_MAX
-    ]
-    assert not too_long
+def test_files_and_functions_are_short() -> None:
+    too_long = {
+        _name(path): {f"{source.lines} lines: split it"}
+        for path in FILES
+        if (source := _source(path)).lines > FILE_LINES_MAX
+    }
+    long_functions = {_name(path): set(_source(path).long_functions) for path in FILES}
+    assert (too_long, _not_empty(long_functions)) == ({}, {})
 
 
 PAGES: Final = [
