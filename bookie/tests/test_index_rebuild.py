@@ -188,10 +188,14 @@ test.rebuild_checked(sys.argv[1])
 """
 
 
-async def test_a_rebuild_that_is_killed_anywhere_is_seen_and_can_be_repeated(tmp_path):
+@pytest.mark.parametrize(
+    "first", [1, *(pytest.param(first, marks=pytest.mark.slow) for first in (2, 3))]
+)
+async def test_a_rebuild_that_is_killed_anywhere_is_seen_and_can_be_repeated(tmp_path, first):
+    """At each third call by day, at all of them by night."""
     await fill(tmp_path / "source")
     damage_locations(tmp_path / "source")
-    for calls in range(1, 40):
+    for calls in range(first, 40, 3):
         directory = tmp_path / str(calls)
         shutil.copytree(tmp_path / "source", directory)
         ended = subprocess.run(  # noqa: ASYNC221

@@ -192,7 +192,9 @@ async def live(machine, world, rng, *, clean, is_direct=False):
 
 @pytest.mark.parametrize("is_direct", [False, True])
 @pytest.mark.parametrize("submits", [False, True])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize(
+    "seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(10, 40))]
+)
 async def test_acknowledged_entries_survive_power_loss(seed, submits, is_direct):
     rng = random.Random(seed)
     machine = Machine(config_of(rng))

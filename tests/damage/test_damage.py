@@ -14,7 +14,7 @@ from tests.damage.flips import KINDS, LEDGERS, METADATA, content_of, fill, flip_
 from tests.server_process import TREE, VELA, ServerProcess
 
 PLACES = {"CURRENT": 1, "OPTIONS": 1}
-PLACES_ELSE = 4
+PLACES_ELSE = 2
 SECONDS_MAX = 120
 DATABASES = ("metadata", "locations", "ledgers")
 

@@ -131,6 +131,7 @@ def test_a_read_goes_past_a_bookie_that_is_cut_off(simulated):
     simulated(scenario, SPECULATING)
 
 
+@pytest.mark.slow
 def test_without_speculation_it_waits_for_the_timeout(simulated):
     async def scenario(world):
         world.network.cut(world.first, "client")

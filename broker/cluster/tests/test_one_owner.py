@@ -125,7 +125,7 @@ async def scenario(schedule, watching):
 
 
 @settings(
-    max_examples=150,
+    max_examples=settings.default.max_examples // 2,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import trio
 import trio.testing
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.limits.dispatch_budget import DispatchBudget
@@ -146,6 +146,7 @@ async def test_one_that_asks_all_the_time_takes_no_turn_of_those_that_wait(nurse
     assert other.sent == pytest.approx(500, rel=0.1)
 
 
+@settings(max_examples=settings.default.max_examples // 4)
 @given(
     topic=st.sampled_from([1, 10, 100]),
     broker=st.sampled_from([1, 10, 100]),
