@@ -42,8 +42,7 @@ def command(
     from autorecovery.config import AUTORECOVERY_KEYS
     from bookie.errors import BookieRefusesToStart
     from bookie.process.identity import identity_of
-    from settings.reading import ConfigError, load_config
-    from settings.report import report_settings
+    from settings.reading import ConfigError, load_config, report_settings
 
     log_of_server(log_level)
     try:

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 from bookie import direct_io
 from bookie.direct_reads import DirectReads
-from bookie.errors import DiskFailed
-from bookie.failures import failure
+from bookie.errors import DiskFailed, failure
 from bookie.freed_space import FreedSpace
 from bookie.permissions import DIRECTORY_MODE, FILE_MODE, restrict_if_only, restrict_tree
 from bookie.ring import open_ring

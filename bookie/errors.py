@@ -6,6 +6,11 @@ to start, or it stops. They give the place, the extent, and the remedy for the o
 
 from __future__ import annotations
 
+import errno
+from typing import Final
+
+_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+
 
 class StorageError(Exception):
     """Root of the storage errors."""
@@ -55,3 +60,11 @@ class IndexUnreadable(StorageError):
 
 class StorageClosed(StorageError):
     """The bookie ended before the turn of this work came. Nothing of it was begun."""
+
+
+def failure(error: OSError, what: str, path: str) -> Exception:
+    """The failure of storage that an error of the operating system is: DiskFull for lack of space,
+    otherwise DiskFailed."""
+    if error.errno in _NO_SPACE:
+        return DiskFull(f"{what} {path}: {error.strerror}; free some space")
+    return DiskFailed(f"{what} {path}: {error.strerror or error}; the bookie stops, check the disk")

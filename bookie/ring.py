@@ -23,7 +23,7 @@ import sys
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from bookie.direct_io import is_aligned
-from bookie.failures import failure
+from bookie.errors import failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

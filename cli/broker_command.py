@@ -43,8 +43,7 @@ def command(config_files: tuple[Path, ...], strict_config: bool, log_level: str)
 
     running = use_compiled()
     from broker.assembly.cluster_config import CLUSTER_KEYS, start_notices
-    from settings.reading import ConfigError, load_config
-    from settings.report import report_settings
+    from settings.reading import ConfigError, load_config, report_settings
 
     log_of_server(log_level)
     try:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, final
 
 import click
 
-from cli.default_directory import DEFAULT_DATA_DIRECTORY
 from runtime.command_line import (
     EXIT_INTERRUPTED,
     FilePath,
@@ -31,9 +30,6 @@ from runtime.command_line import (
 from runtime.deferred import defer, take_part
 from runtime.output import OutputFailed, leave_stdout
 
-MACHINE_BROKERS_MAX: Final = 64
-MACHINE_BOOKIES_MAX: Final = 16
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from contextlib import AbstractAsyncContextManager
@@ -42,6 +38,9 @@ if TYPE_CHECKING:
     from broker.assembly.broker import RunningBroker
     from broker.ground.config import BrokerConfig
 
+DEFAULT_DATA_DIRECTORY: Final = "data/standalone"
+MACHINE_BROKERS_MAX: Final = 64
+MACHINE_BOOKIES_MAX: Final = 16
 LOADED_WHEN_ASKED_FOR: Final[Mapping[str, str]] = {
     "autorecovery": "autorecovery.command",
     "bookie": "cli.bookie_command",
@@ -176,8 +175,7 @@ def standalone(
     """Run broker and bookie in one process, or several processes, until SIGTERM or SIGINT."""
     from broker.configuration.config_file import load_config
     from broker.configuration.start_notices import start_notices
-    from settings.reading import ConfigError
-    from settings.report import report_settings
+    from settings.reading import ConfigError, report_settings
 
     log_of_server(log_level)
     overrides = {

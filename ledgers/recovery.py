@@ -42,8 +42,8 @@ from bookie.api import (
 )
 from ledgers.errors import LedgerNotFound, NotEnoughBookies, RecoveryFailed
 from ledgers.placement import groups_of
-from ledgers.quorum import absent_after, is_covered
 from ledgers.read_window import ReadRun, ReadWindow
+from ledgers.replication import absent_after, is_covered
 from ledgers.stored_metadata import stored_metadata
 from metadata.store import VersionConflict
 from protocol.bookkeeper.digests import Digest, DigestMismatch, entry_metadata, master_key

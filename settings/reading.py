@@ -25,6 +25,8 @@ import typing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, final
 
+import structlog
+
 from settings.kinds import Bounds, Limit, Pattern
 from settings.plain_file import read_plain_file
 from settings.properties import WrongProperty, parse_properties
@@ -47,6 +49,7 @@ _SECRET: Final = re.compile(
     r"password|secret|token|credential|basicAuthConf|AuthenticationParameters", re.IGNORECASE
 )
 """Keys whose values are not logged."""
+log = structlog.get_logger()
 
 
 class ConfigError(Exception):
@@ -352,3 +355,18 @@ def _text(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(value)
     return "" if value is None else str(value)
+
+
+def report_settings(loaded: LoadedConfig[Config], start_notices: Iterable[str]) -> None:
+    """Log settings without the effect that their author may expect, and other notices."""
+    for notice in loaded.notices:
+        setting = notice.setting
+        log.warning(notice.text, key=setting.key, value=setting.shown_value, source=setting.source)
+    if loaded.unknown:
+        log.warning("unknown keys, ignored", keys=", ".join(loaded.unknown))
+    for text in start_notices:
+        log.warning(text)
+    if loaded.without_effect_count:
+        log.info(
+            "known keys of Pulsar that have no effect in Vela", count=loaded.without_effect_count
+        )

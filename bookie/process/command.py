@@ -53,8 +53,7 @@ def bookie(
     from bookie.errors import BookieRefusesToStart
     from bookie.process.config import BOOKIE_KEYS, start_notices
     from bookie.process.identity import identity_of
-    from settings.reading import ConfigError, load_config
-    from settings.report import report_settings
+    from settings.reading import ConfigError, load_config, report_settings
 
     log_of_server(log_level)
     try:

@@ -21,7 +21,7 @@ import trio
 from broker.cluster.bundle_owners import BundleOwners, FormerSession
 from broker.cluster.bundles import Bundle, NotABundle
 from broker.cluster.choosing import HOT, LARGEST, hottest, largest
-from broker.cluster.config_in_force import ConfigInForce
+from broker.cluster.config import ConfigInForce
 from broker.cluster.heartbeat import heartbeat_broker
 from broker.cluster.heartbeat_bundles import HeartbeatBundles
 from broker.cluster.isolation import Standing
@@ -33,12 +33,12 @@ from broker.cluster.peers import Peers
 from broker.cluster.placement import Placement
 from broker.cluster.session import ClusterSession
 from broker.cluster.splitter import ALGORITHMS, Splitter
-from broker.ground.keyed_locks import KeyedLocks
 from broker.ground.operations import run_owned
 from broker.ground.refusal import not_found, precondition_failed
 from broker.peers.broker_client import ANONYMOUS
 from broker.peers.ownership import Whereabouts
 from protocol.errors import MetadataError, ServiceNotReady, TopicNotFound
+from runtime.locks import KeyedLocks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The settings of a broker in a cluster: Pulsar's keys and defaults.
+"""The settings of a broker in a cluster: Pulsar's keys and defaults, and those in force now.
 
 The configuration of `vela broker` is a `ClusterConfig` besides a `BrokerConfig`. A class can have
 one parent with slots, so these have none.
@@ -7,9 +7,14 @@ one parent with slots, so these have none.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, final
+
+import trio
 
 from settings.kinds import Bounds, Count, Positive, Rate, Ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _Minutes = Annotated[float, Bounds(0.001)]
 
@@ -78,3 +83,35 @@ class ClusterConfig(SheddingRules, SplitRules):
         """So long an answer is held for the end of an earlier session of this broker: the store
         ends it after its timeout. Clients give up a request after 30 s."""
         return min(self.metadataStoreSessionTimeoutMillis / 1000 + 5.0, 25.0)
+
+
+@final
+class ConfigInForce:
+    """The configuration of a broker of a cluster as it is now: dynamic configuration may change it.
+
+    Who uses it reads `now` at every use. Who waits for a time that depends on it is told of a
+    change.
+    """
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self.now = config
+        self._changed = trio.Event()
+        self._watchers: list[Callable[[], None]] = []
+
+    def watch(self, on_change: Callable[[], None]) -> None:
+        """Call back after every change, as long as this object is used."""
+        self._watchers.append(on_change)
+
+    def use(self, config: ClusterConfig) -> None:
+        """It holds from now on."""
+        if config == self.now:
+            return
+        self.now = config
+        self._changed.set()
+        self._changed = trio.Event()
+        for on_change in self._watchers:
+            on_change()
+
+    async def wait_changed(self) -> None:
+        """Return when another configuration than that of the call holds."""
+        await self._changed.wait()

@@ -14,12 +14,12 @@ import trio
 
 from broker.cluster.heartbeat import HEALTH_CHECK_TOPIC
 from broker.ground.entry import Entry
-from broker.ground.keyed_locks import KeyedLocks
 from ledgers.errors import LedgerError
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import BrokerError, ServiceNotReady
 from protocol.metadata import encode_message
 from protocol.topic_name import PERSISTENT
+from runtime.locks import KeyedLocks
 
 if TYPE_CHECKING:
     from broker.managed_ledger.factory import ManagedLedgerFactory

@@ -28,7 +28,7 @@ from metadata.store import MetadataUnavailable, NodeNotFound, VersionConflict
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from broker.cluster.config_in_force import ConfigInForce
+    from broker.cluster.config import ConfigInForce
     from broker.cluster.session import ClusterSession
     from broker.peers.broker_address import BrokerAddress
     from metadata.store import MetadataStore

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from broker.cluster.bundles import Bundle
-    from broker.cluster.config_in_force import ConfigInForce
+    from broker.cluster.config import ConfigInForce
     from broker.cluster.isolation import IsolationPolicies
     from broker.cluster.load_history import BundleHistory
     from broker.cluster.members import Members

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
 
 import trio
 
-from broker.ground.keyed_locks import KeyedLocks
+from runtime.locks import KeyedLocks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence

@@ -7,12 +7,14 @@ sends in that time comes on top of the quota. Here the bytes that are published 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from broker.tenancy.policies.backlog_quotas import EVICT, EXCEPTION
 from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.tenancy.policies.backlog_quotas import BacklogQuota
 
 STEP_SHARE: Final = 0.02
@@ -55,3 +57,31 @@ def refused(quota: BacklogQuota) -> BrokerError | None:
         else ServerError.ProducerBlockedQuotaExceededError
     )
     return BrokerError(code, "Cannot create producer on topic with backlog quota exceeded")
+
+
+@final
+class BacklogGate:
+    """Counts the messages of a topic whose backlog is near its quota.
+
+    Far from the quota there is no gate, and a message costs nothing. At the gate each one takes its
+    bytes from the room that is left. The message that uses up the room still passes, as in Pulsar,
+    so the quota is exceeded by one message at most.
+    """
+
+    __slots__ = ("_find_room", "room_bytes")
+
+    def __init__(self, find_room: Callable[[], int]) -> None:
+        """`find_room` returns how many bytes there is room for now. It is called when those found
+        before are used up."""
+        self._find_room = find_room
+        self.room_bytes = 0
+
+    def takes(self, size_bytes: int) -> bool:
+        """Whether a message passes. One that does not is dropped: its producer is sent away, and
+        its client sends it again."""
+        if self.room_bytes <= 0:
+            self.room_bytes = self._find_room()
+            if self.room_bytes <= 0:
+                return False
+        self.room_bytes -= size_bytes
+        return True

@@ -1,20 +1,30 @@
-"""How much may be sent now under a rate of dispatch. Pure.
+"""How much may be sent now under a rate of dispatch, and how often that was too little. Pure.
 
 What is sent is taken afterwards, because only then it is known, and may leave a debt. So over any
 span of time what is sent is at most the rate, one period's worth at once, and one step's excess.
 
-Source: DispatchRateLimiterAsyncTokenBucketImpl of Pulsar 4.0.
+Source: DispatchRateLimiterAsyncTokenBucketImpl of Pulsar 4.0, SubscriptionStats of Pulsar 4.0.8.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 from runtime.token_bucket import TokenBucket
 from settings.kinds import NO_LIMIT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from broker.tenancy.policies.delivery_rates import DispatchRate
+
+BROKER: Final = "broker"
+TOPIC: Final = "topic"
+SUBSCRIPTION: Final = "subscription"
+GROUP: Final = "resource group"
+"""Pulsar's statistics have no field for it."""
+LEVELS: Final = (SUBSCRIPTION, TOPIC, BROKER)
+"""What a rate is of."""
 
 
 class Published(Protocol):
@@ -102,3 +112,25 @@ def _changed(
         return _bucket(amount, period_seconds, now)
     before.use(amount / period_seconds, amount, now)
     return before
+
+
+@final
+class Throttled(NamedTuple):
+    """How often rates allowed a subscription less than it could have sent: by the messages, and by
+    the bytes of a rate."""
+
+    messages: int = 0
+    size_bytes: int = 0
+
+
+NEVER: Final = Throttled()
+
+
+def throttled_json(by_level: Mapping[str, Throttled]) -> dict[str, int]:
+    """The fields of a subscription's statistics."""
+    fields: dict[str, int] = {}
+    for level in LEVELS:
+        times = by_level.get(level, NEVER)
+        fields[f"dispatchThrottledMsgEventsBy{level.title()}Limit"] = times.messages
+        fields[f"dispatchThrottledBytesEventsBy{level.title()}Limit"] = times.size_bytes
+    return fields

@@ -7,9 +7,9 @@ from math import ceil
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from broker.limits.budget_shares import Usage
+from broker.limits.dispatch_budget import GROUP
 from broker.limits.dispatch_limit import DispatchLimit
 from broker.limits.publish_limit import PublishLimit
-from broker.limits.throttled import GROUP
 from broker.tenancy.policies.delivery_rates import DispatchRate
 from broker.tenancy.policies.resource_groups import ResourceGroup
 

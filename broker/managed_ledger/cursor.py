@@ -21,7 +21,7 @@ from broker.managed_ledger.cursor_record import BATCH_WORDS_MAX_INLINE, attached
 from broker.managed_ledger.cursor_store import StoreOwner
 from broker.managed_ledger.ledger_list import NO_PROPERTIES, OwnershipLost
 from ledgers.errors import LedgerError
-from runtime.rare_lock import RareLock
+from runtime.locks import RareLock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,7 +17,7 @@ from broker.managed_ledger.paths import ledger_info_path
 from metadata.owned_record import OwnedRecord
 from metadata.store import VersionConflict
 from protocol.errors import BrokerError, ServerError
-from runtime.rare_lock import RareLock
+from runtime.locks import RareLock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,11 +1,22 @@
-"""What handlers raise for the session alone: the end of a connection, or a pause of it."""
+"""What handlers raise for the session alone, to end or to pause a connection; and how a request
+that failed is refused."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, final
 
+import structlog
+
+from protocol import commands
+from protocol.connection import COMMANDS
+from protocol.errors import BrokerError, ServerError
+
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+
+    from protocol import pulsar_api_pb2 as pb
+
+log = structlog.get_logger()
 
 
 @final
@@ -27,3 +38,17 @@ class Held(Exception):
     def __init__(self, until: Coroutine[Any, Any, object]) -> None:
         super().__init__("the command is held")
         self.until = until
+
+
+def refusal_of(command: pb.BaseCommand, error: Exception) -> tuple[bytes | None, str]:
+    """The answer that tells the client why its command failed (None: such a command has no answer),
+    and the reason. The only place where a failure becomes an answer; one that is a fault of the
+    broker's is logged."""
+    if isinstance(error, BrokerError):
+        server_error, reason = error.server_error, str(error)
+    else:
+        name = COMMANDS[command.type].name
+        log.error("request failed", command=name, exc_info=error)
+        server_error = ServerError.UnknownError
+        reason = f"the broker failed to handle {name}: {error!r}"
+    return commands.refusal(command, server_error, reason), reason

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from broker.net.back_pressure import BackPressure
-from broker.net.errors import ConnectionRefused
-from broker.net.refusing import refusal_of
+from broker.net.errors import ConnectionRefused, refusal_of
 from protocol.connection import COMMANDS
 
 if TYPE_CHECKING:

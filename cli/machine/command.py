@@ -38,8 +38,7 @@ def run_machine(
     from broker.assembly.cluster_config import listening_notices
     from cli.machine.plan import read_machine
     from cli.machine.running import socket_path_in
-    from settings.reading import ConfigError, environment_settings, read_properties
-    from settings.report import report_settings
+    from settings.reading import ConfigError, environment_settings, read_properties, report_settings
 
     lines = log_of_server(log_level)
     socket_path = socket_path_in(data_directory)

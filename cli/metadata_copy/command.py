@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.default_directory import DEFAULT_DATA_DIRECTORY
+from cli.commands import DEFAULT_DATA_DIRECTORY
 from cli.metadata_copy.names import NODE_BYTES_MAX
 from runtime.command_line import FilePath, first_of, log_to_stderr, refuse
 

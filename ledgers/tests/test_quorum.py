@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledgers.quorum import absent_after, is_covered
+from ledgers.replication import absent_after, is_covered
 from protocol.bookkeeper.ledger_layout import write_set
 
 

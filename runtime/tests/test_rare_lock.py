@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from runtime.rare_lock import RareLock
+from runtime.locks import RareLock
 
 
 async def test_one_task_at_a_time_has_it_in_the_order_of_their_coming() -> None:

@@ -8,8 +8,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from broker.cluster.balancer import Balancer
-from broker.cluster.config import ClusterConfig
-from broker.cluster.config_in_force import ConfigInForce
+from broker.cluster.config import ClusterConfig, ConfigInForce
 from broker.cluster.load import Resources
 from broker.cluster.records import BundleLoad, Traffic, Usage
 from broker.cluster.tests.cluster_of import cluster_of, resolve, topic

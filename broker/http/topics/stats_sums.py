@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.limits.throttled import throttled_json
+from broker.limits.dispatch_budget import throttled_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

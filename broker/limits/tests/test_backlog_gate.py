@@ -5,8 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.limits.backlog_gate import BacklogGate
-from broker.limits.backlog_rules import bytes_until_gate, is_over_age, is_over_size, refused
+from broker.limits.backlog_rules import (
+    BacklogGate,
+    bytes_until_gate,
+    is_over_age,
+    is_over_size,
+    refused,
+)
 from broker.tenancy.policies.backlog_quotas import EVICT, EXCEPTION, HOLD, BacklogQuota
 from protocol.errors import ServerError
 

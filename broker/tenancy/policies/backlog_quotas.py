@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from broker.ground.refusal import Refusal
-from broker.tenancy.policies.numbers import INT, LONG, whole
+from broker.tenancy.policies.bodies import INT, LONG, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

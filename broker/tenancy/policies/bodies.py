@@ -1,16 +1,18 @@
-"""JSON objects in the bodies of requests, as Pulsar's JSON reader takes them. Pure."""
+"""JSON values in the bodies of requests, as Pulsar's JSON reader takes them. Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from broker.ground.refusal import Refusal
-from broker.tenancy.policies.numbers import whole
+from protocol.json_numbers import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Json = Any
+INT: Final = range(-(2**31), 2**31)
+LONG: Final = range(-(2**63), 2**63)
 
 
 def object_of(policy: str, value: Json) -> dict[str, Json]:
@@ -46,3 +48,11 @@ def number_in(given: Mapping[str, Json], name: str, unsaid: int, bounds: range) 
     """A number of an object. null is 0. Raises: Refusal."""
     value = given.get(name, unsaid)
     return 0 if value is None else whole(name, value, bounds)
+
+
+def whole(name: str, value: Json, bounds: range) -> int:
+    """A text of digits is a number, and a fraction is cut off. Raises: Refusal."""
+    number = number_of(value)
+    if number is None or number not in bounds:
+        raise Refusal(400, f"{name} must be a whole number")
+    return number

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
-from broker.tenancy.policies.bodies import flag_in, number_in, object_of
-from broker.tenancy.policies.numbers import LONG
+from broker.tenancy.policies.bodies import LONG, flag_in, number_in, object_of
 
 if TYPE_CHECKING:
     from broker.ground.config import BrokerConfig

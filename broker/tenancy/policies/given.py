@@ -14,7 +14,7 @@ from typing import Any, Final, get_args
 from broker.ground.config import SUBSCRIPTION_TYPES, SchemaStrategy
 from broker.ground.refusal import Refusal, precondition_failed
 from broker.tenancy.policies.backlog_quotas import quotas
-from broker.tenancy.policies.bodies import flag, number_in, object_of
+from broker.tenancy.policies.bodies import INT, LONG, flag, number_in, object_of, whole
 from broker.tenancy.policies.delays import delayed_delivery
 from broker.tenancy.policies.delivery_rates import (
     REPLICATOR_DISPATCH,
@@ -33,7 +33,6 @@ from broker.tenancy.policies.grants import (
     grants_in,
 )
 from broker.tenancy.policies.idle import inactive_topics
-from broker.tenancy.policies.numbers import INT, LONG, whole
 from broker.tenancy.policies.offload import offload_lag, offload_policies, offload_threshold
 from broker.tenancy.policies.persistence import persistence
 from broker.tenancy.policies.rates import publish_rate

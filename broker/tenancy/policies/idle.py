@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, final, get_args
 
 from broker.ground.config import InactiveTopicMode
 from broker.ground.refusal import Refusal
-from broker.tenancy.policies.bodies import flag_in, number_in, object_of
-from broker.tenancy.policies.numbers import INT
+from broker.tenancy.policies.bodies import INT, flag_in, number_in, object_of
 
 if TYPE_CHECKING:
     from broker.ground.config import BrokerConfig

@@ -6,8 +6,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from broker.ground.refusal import Refusal, precondition_failed
-from broker.tenancy.policies.bodies import object_of
-from broker.tenancy.policies.numbers import LONG, whole
+from broker.tenancy.policies.bodies import LONG, object_of, whole
 
 Json = Any
 NOT_IMPLEMENTED: Final = 501

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
-from broker.tenancy.policies.bodies import number_in, object_of
-from broker.tenancy.policies.numbers import INT, LONG
+from broker.tenancy.policies.bodies import INT, LONG, number_in, object_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
-from broker.tenancy.policies.numbers import INT, LONG, whole
+from broker.tenancy.policies.bodies import INT, LONG, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from broker.ground.keyed_locks import KeyedLocks
 from broker.tenancy.namespaces.names import SCHEMAS_PATH
 from broker.tenancy.schemas.schema_format import DELETION_HASH, IndexEntry, StoredSchema
 from broker.tenancy.schemas.schema_ledgers import (
@@ -24,6 +23,7 @@ from broker.tenancy.schemas.schema_ledgers import (
     SchemaLost,
 )
 from protocol.errors import BrokerError, PersistenceError
+from runtime.locks import KeyedLocks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

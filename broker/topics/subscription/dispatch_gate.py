@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, final
 
+from broker.limits.dispatch_budget import NEVER, SUBSCRIPTION, Throttled
 from broker.limits.dispatch_limit import DispatchLimit
-from broker.limits.throttled import NEVER, SUBSCRIPTION, Throttled
 from broker.tenancy.policies.delivery_rates import NO_DISPATCH_RATE
 from broker.topics.subscription.pump import Step
 

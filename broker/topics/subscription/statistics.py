@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
-from broker.limits.throttled import throttled_json
+from broker.limits.dispatch_budget import throttled_json
 from broker.topics.subscription.sub_types import TYPE_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
-    from broker.limits.throttled import Throttled
+    from broker.limits.dispatch_budget import Throttled
 
 T = TypeVar("T")
 

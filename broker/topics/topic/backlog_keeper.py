@@ -19,9 +19,9 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
-from broker.limits.backlog_gate import BacklogGate
 from broker.limits.backlog_rules import (
     LEFT_SHARE,
+    BacklogGate,
     bytes_until_gate,
     is_over_age,
     is_over_size,

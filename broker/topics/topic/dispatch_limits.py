@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from broker.limits.throttled import TOPIC
+from broker.limits.dispatch_budget import TOPIC
 from broker.tenancy.policies.delivery_rates import NO_DISPATCH_RATE
 
 if TYPE_CHECKING:

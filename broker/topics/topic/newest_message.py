@@ -14,7 +14,7 @@ import trio
 
 from broker.ground.slices import SharedReadings
 from protocol.errors import BrokerError, ServerError
-from runtime.rare_lock import RareLock
+from runtime.locks import RareLock
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -23,7 +23,7 @@ from broker.topics.topic.publish_answers import refuse_parked
 from broker.topics.topic.publishing import PublishingTopic
 from broker.topics.topic.storage import StoredCounts
 from protocol.errors import BrokerError, NotAllowed, ProtocolError, ServerError
-from runtime.rare_lock import RareLock
+from runtime.locks import RareLock
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

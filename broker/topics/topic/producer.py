@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.ground.histograms import EntrySizes
-    from broker.limits.backlog_gate import BacklogGate
+    from broker.limits.backlog_rules import BacklogGate
     from broker.limits.publish_limit import PublishLimit
     from broker.net.session import AnySession
     from broker.topics.topic.producer_request import ProducerRequest

@@ -12,7 +12,7 @@ from broker.topics.topic.producer import NO_LIMITS, ProducerLimits
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from broker.limits.backlog_gate import BacklogGate
+    from broker.limits.backlog_rules import BacklogGate
     from broker.limits.publish_limit import PublishLimit
     from broker.tenancy.policies.effective import EffectivePolicies
     from broker.topics.topic.producer import Producer

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from broker.limits.delayed_budget import DelayedBudget
+from broker.limits.dispatch_budget import BROKER
 from broker.limits.dispatch_limit import DispatchLimit
 from broker.limits.group_limits import GroupLimits
 from broker.limits.producer_bytes import ProducerBytes
 from broker.limits.publish_limit import PublishLimit
-from broker.limits.throttled import BROKER
 from broker.tenancy.policies.delivery_rates import NO_DISPATCH_RATE
 from broker.tenancy.policies.rates import NO_PUBLISH_RATE
 from broker.topics.topic.log_compaction import LogCompactions

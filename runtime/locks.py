@@ -1,4 +1,5 @@
-"""Locks by key. The lock of a key exists only while a task holds it or waits for it."""
+"""Locks that take no memory while nobody holds them: one for what every topic has and few use, and
+one for each of many keys."""
 
 from __future__ import annotations
 
@@ -10,13 +11,45 @@ import trio
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Hashable
+    from types import TracebackType
 
 K = TypeVar("K", bound="Hashable")
 
 
 @final
+class RareLock:
+    """`async with` gives it to one task at a time, in the order in which they come. It has 40 bytes
+    instead of the 400 of a `trio.Lock`, which it makes for the time in which it is held."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held: trio.Lock | None = None
+        """Locked, unless its task is waiting to be cancelled."""
+
+    async def __aenter__(self) -> None:
+        """Wait for it."""
+        if self._held is None:
+            self._held = trio.Lock()
+        await self._held.acquire()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Give it to the next task."""
+        held = self._held
+        assert held is not None
+        held.release()
+        if not held.locked():  # the next one has it already
+            self._held = None
+
+
+@final
 class KeyedLocks(Generic[K]):
-    """See the module docstring."""
+    """Locks by key. The lock of a key exists only while a task holds it or waits for it."""
 
     def __init__(self) -> None:
         self._locks: dict[K, trio.Lock] = {}

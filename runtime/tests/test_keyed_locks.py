@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from broker.ground.keyed_locks import KeyedLocks
+from runtime.locks import KeyedLocks
 
 
 async def test_one_task_at_a_time_holds_a_key_and_other_keys_do_not_wait(nursery, autojump_clock):
