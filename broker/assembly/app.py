@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker.assembly.broker import assembled_broker
 from broker.assembly.embedded import Embedded
@@ -18,13 +18,17 @@ if TYPE_CHECKING:
 
     from broker.assembly.broker import RunningBroker
     from broker.ground.config import BrokerConfig
+    from broker.topics.topic.parts import PartKind
 
 
 @asynccontextmanager
 async def running_broker(
-    config: BrokerConfig, data_directory: Path | None
+    config: BrokerConfig,
+    data_directory: Path | None,
+    part_kinds: tuple[PartKind[Any], ...] = (),
 ) -> AsyncIterator[RunningBroker]:
     """A ready broker for the duration of the block. `data_directory` None keeps all data in memory.
+    `part_kinds`: see `assembled_broker`.
 
     Raises: StartError, DataDirectoryError, bookie.errors.StorageError, MetadataUnavailable.
     """
@@ -32,5 +36,6 @@ async def running_broker(
         if data_directory is not None:
             stack.enter_context(DataDirectory(data_directory))
             refuse_several_bookies(data_directory)
-        async with assembled_broker(config, Embedded(config, data_directory)) as broker:
+        deployment = Embedded(config, data_directory)
+        async with assembled_broker(config, deployment, part_kinds) as broker:
             yield broker

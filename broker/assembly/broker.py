@@ -14,7 +14,7 @@ from __future__ import annotations
 import socket
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import structlog
 import trio
@@ -41,6 +41,7 @@ from broker.topics.broadcast.window_memory import WindowMemory
 from broker.topics.service import BrokerService
 from broker.topics.subscription.factory import SubscriptionKinds
 from broker.topics.subscription.stock import STOCK
+from broker.topics.topic.stock_parts import stock_parts
 from runtime.clock import SystemClock
 from runtime.readers import Readers
 from runtime.rounds import heavy_rounds
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from broker.http.front import Application
     from broker.peers.broker_address import BrokerAddress
     from broker.tenancy.authorization.authorizer import Authorizer
+    from broker.topics.topic.parts import PartKind
     from runtime.clock import Clock
     from security.authentication.service import Authentication
 
@@ -92,9 +94,10 @@ class RunningBroker:
 
 @asynccontextmanager
 async def assembled_broker(
-    config: BrokerConfig, deployment: Deployment
+    config: BrokerConfig, deployment: Deployment, part_kinds: tuple[PartKind[Any], ...] = ()
 ) -> AsyncIterator[RunningBroker]:
-    """A ready broker for the duration of the block.
+    """A ready broker for the duration of the block. `part_kinds`: of parts that topics have beside
+    the stock ones, and whose messages deduplication sees after them.
 
     Raises: StartError, bookie.errors.StorageError, MetadataUnavailable.
     """
@@ -117,7 +120,7 @@ async def assembled_broker(
         schemas = SchemaRegistry(storage.store, storage.ledgers, clock, config)
         conversion = SchemaConversion(storage.store, schemas.ledgers)
         await conversion.run()
-        service = _service_over(storage, config, schemas, turns, clock)
+        service = _service_over(storage, config, schemas, turns, clock, part_kinds)
         authorizer = authorizer_of(config, storage.store, service.namespaces)
         commands = _commands(service, config, authentication, authorizer)
         listener = _listener(service, config, commands, readers)
@@ -159,7 +162,12 @@ async def assembled_broker(
 
 
 def _service_over(
-    storage: Storage, config: BrokerConfig, schemas: SchemaRegistry, turns: Turns, clock: Clock
+    storage: Storage,
+    config: BrokerConfig,
+    schemas: SchemaRegistry,
+    turns: Turns,
+    clock: Clock,
+    part_kinds: tuple[PartKind[Any], ...],
 ) -> BrokerService:
     turns.on_published = heavy_rounds().published
     return BrokerService(
@@ -171,6 +179,7 @@ def _service_over(
         subscription_kinds=SubscriptionKinds(
             BroadcastKind(WindowMemory(config.managedLedgerCacheSizeMB << 20)), STOCK
         ),
+        part_kinds=(*part_kinds, *stock_parts(config, clock)),
         turns=turns,
         clock=clock,
     )

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from broker.tenancy.policies.scopes import TopicPolicies
     from broker.tenancy.schemas.registry import SchemaRegistry
     from broker.topics.subscription.factory import SubscriptionKinds
+    from broker.topics.topic.parts import PartKind
     from broker.topics.topic.topic import Topic
     from metadata.store import MetadataStore
     from runtime.clock import Clock
@@ -91,6 +92,7 @@ class BrokerService:
         schemas: SchemaRegistry,
         clock: Clock,
         subscription_kinds: SubscriptionKinds,
+        part_kinds: tuple[PartKind[Any], ...],
         turns: Turns,
     ) -> None:
         self.store = store
@@ -104,6 +106,7 @@ class BrokerService:
             clock=clock,
             factory=factory,
             subscription_kinds=subscription_kinds,
+            part_kinds=part_kinds,
             subscription_config=SubscriptionConfig.from_broker_config(config),
             broker_unacked=BrokerUnacked(
                 config.maxUnackedMessagesPerBroker,
@@ -154,7 +157,8 @@ class BrokerService:
             nursery.start_soon(Housekeeping(self, self.services).run)
             nursery.start_soon(self.backlog_checks.run)
             nursery.start_soon(self.services.message_expiry.run)
-            nursery.start_soon(self.services.log_compactions.run)
+            for kind in self.services.part_kinds:
+                nursery.start_soon(kind.run)
             nursery.start_soon(self.subscription_expiry.run)
             nursery.start_soon(Resting(self, self.services).run)
             task_status.started()

@@ -33,6 +33,7 @@ from broker.topics.broadcast.window_memory import WindowMemory
 from broker.topics.service import BrokerService
 from broker.topics.subscription.factory import SubscriptionKinds
 from broker.topics.subscription.stock import STOCK
+from broker.topics.topic.stock_parts import stock_parts
 from ledgers.client import LedgerClient, LedgerClientConfig
 from ledgers.quarantine import QuarantineRules
 from ledgers.remote.bookie_pool import BookiePool
@@ -325,6 +326,7 @@ class BrokerNode(Node):
             namespaces=Namespaces(store, config),
             schemas=SchemaRegistry(store, ledgers, clock, config),
             subscription_kinds=SubscriptionKinds(BroadcastKind(WindowMemory(64 << 20)), STOCK),
+            part_kinds=stock_parts(config, clock),
             turns=turns,
             clock=clock,
         )

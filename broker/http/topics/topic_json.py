@@ -25,7 +25,7 @@ from broker.http.topics.stats_sums import (
     with_oldest,
 )
 from broker.topics.subscription.statistics import iso_time, range_text
-from broker.topics.topic.persistent import INTERNAL_CURSORS, PersistentTopic
+from broker.topics.topic.dedup_part import DEDUPLICATION
 from broker.topics.topic.producer_request import ACCESS_MODE_NAMES
 from protocol.position import position_text
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     )
     from broker.topics.subscription.api import Subscription
     from broker.topics.subscription.statistics import ConsumerStatistics, SubscriptionStatistics
+    from broker.topics.topic.persistent import PersistentTopic
     from broker.topics.topic.producer import Producer
     from broker.topics.topic.topic import Topic
     from protocol.position import Position
@@ -453,7 +454,7 @@ def _cursor(topic: PersistentTopic, cursor: CursorStatistics, entries_added: int
         "subscriptionHavePendingRead": waiting and subscription is not None,
         "subscriptionHavePendingReplayRead": False,
         "properties": dict(cursor.position_properties),
-        "internal": cursor.name in INTERNAL_CURSORS,
+        "internal": topic.is_internal_cursor(cursor.name),
     }
 
 
@@ -478,7 +479,7 @@ def _publisher(producer: Producer) -> Json:
 
 
 def _deduplication(topic: Topic) -> str:
-    return "Enabled" if topic.deduplicates else "Disabled"
+    return "Enabled" if topic.has_part(DEDUPLICATION) else "Disabled"
 
 
 def _without_none(fields: Json) -> Json:

@@ -33,6 +33,7 @@ from broker.topics.enforcement import Enforcement
 from broker.topics.service import BrokerService
 from broker.topics.subscription.factory import SubscriptionKinds
 from broker.topics.subscription.stock import STOCK
+from broker.topics.topic.stock_parts import stock_parts
 from ledgers.client import LedgerClient, LedgerClientConfig
 from metadata.memory_store import MemoryStore
 from protocol import client as c
@@ -213,6 +214,7 @@ async def running(limits=None, clock=None, tls=None, authentication=None, **sett
             subscription_kinds=SubscriptionKinds(
                 BroadcastKind(WindowMemory(config.managedLedgerCacheSizeMB << 20)), STOCK
             ),
+            part_kinds=stock_parts(config, clock),
             turns=Turns(),
             clock=clock,
         )

@@ -46,12 +46,6 @@ class CompactedLog:
         """How many entries were kept."""
         return len(self.kept)
 
-    def newest(self, of_topic: Entry | None) -> Entry | None:
-        """The newest entry that is read. `of_topic`: that of the topic."""
-        if of_topic is not None and of_topic.position > self.horizon:
-            return of_topic
-        return self.kept[-1] if self.kept else None
-
     # --- LedgerPort ---------------------------------------------------------------------
 
     @property

@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, final
 
 from broker.topics.topic.dedup import Deduplication, Verdict
+from broker.topics.topic.parts import replay
 from protocol import commands
 from protocol.dedup_ids import FOREIGN, last_sequence_id_in
 from protocol.metadata import peek
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from runtime.clock import Clock
 
 DEDUP_CURSOR: Final = "pulsar.dedup"
-REPLAY_ENTRIES: Final = 1000
-REPLAY_BYTES: Final = 8 * 1024 * 1024
 
 
 class ReceiptSession(Protocol):
@@ -125,29 +124,20 @@ class DedupStore(Generic[PublishT]):
         start = EARLIEST if known else ledger.last_confirmed
         cursor = await ledger.open_cursor(DEDUP_CURSOR, start, {})
         store = cls(ledger, cursor, config, clock, live)
-        await store._replay()
+        await replay(ledger, cursor.mark_delete, store._replay)
         return store
 
-    async def _replay(self) -> None:
-        position = self._ledger.next_position(self._cursor.mark_delete)
-        last = self._ledger.last_confirmed
-        while position <= last:
-            entries = await self._ledger.read(position, REPLAY_ENTRIES, REPLAY_BYTES)
-            if not entries:
-                break
-            for entry in entries:
-                metadata = entry.metadata
-                name = metadata.producer_name
-                if not isinstance(name, str) or not name:
-                    continue  # not UTF-8, or unreadable, so not the name of any producer
-                if not _ends_message(metadata):
-                    continue  # the last chunk may be missing
-                self._rules.replay(
-                    name,
-                    max(metadata.sequence_id, metadata.highest_sequence_id),
-                    self._clock.now(),
-                )
-            position = self._ledger.next_position(entries[-1].position)
+    def _replay(self, entries: list[Entry]) -> None:
+        now = self._clock.now()
+        for entry in entries:
+            metadata = entry.metadata
+            name = metadata.producer_name
+            if not isinstance(name, str) or not name:
+                continue  # not UTF-8, or unreadable, so not the name of any producer
+            if not _ends_message(metadata):
+                continue  # the last chunk may be missing
+            last = max(metadata.sequence_id, metadata.highest_sequence_id)
+            self._rules.replay(name, last, now)
 
     def admit(self, context: PublishT, payload: bytes) -> Verdict:
         """Whether to store the message. A duplicate of a stored message is answered here. A

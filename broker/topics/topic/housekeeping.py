@@ -1,4 +1,4 @@
-"""Periodic work on topics: rates, idle topics, snapshots.
+"""Periodic work on topics: rates, idle topics, readers that never came.
 
 There is one task of each kind for all topics together, so an idle topic costs no task and no timer.
 A failure for one topic is logged with its name. The other topics are still served, and the failed
@@ -14,7 +14,6 @@ import trio
 
 from broker.ground.slices import STEPS_PER_SLICE, in_slices
 from broker.topics.topic.failures import told
-from protocol.errors import BrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-SNAPSHOT_CHECK_SECONDS = 10.0
 ORPHAN_CHECK_SECONDS = 120.0
 """Longer than the position of a reader is kept after a seek."""
 
@@ -58,7 +56,6 @@ class Housekeeping:
         """Run all timers until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._update_rates)
-            nursery.start_soon(self._write_dedup_snapshots)
             nursery.start_soon(self._drop_orphans)
             if self._services.config.brokerDeleteInactiveTopicsEnabled:
                 nursery.start_soon(self._collect_idle_topics)
@@ -80,34 +77,6 @@ class Housekeeping:
             except Exception as error:
                 log.error("cannot update rates", topic=topic.name.full, **told(error))
             yield
-
-    async def _write_dedup_snapshots(self) -> None:
-        """After so many entries at once, by age as often as the configuration says."""
-        services = self._services
-        frequency = services.config.brokerDeduplicationSnapshotFrequencyInSeconds
-        looked_at = services.clock.now()
-        while True:
-            await trio.sleep(min(SNAPSHOT_CHECK_SECONDS, frequency or SNAPSHOT_CHECK_SECONDS))
-            by_age = 0 < frequency <= services.clock.now() - looked_at
-            if by_age:
-                looked_at = services.clock.now()
-            for number, topic in enumerate(list(self._loaded.topics.values()), 1):
-                if topic.deduplicates:
-                    await self._snapshot(topic, by_age=by_age)
-                if number % STEPS_PER_SLICE == 0:
-                    await trio.lowlevel.checkpoint()
-
-    async def _snapshot(self, topic: Topic, *, by_age: bool) -> None:
-        try:
-            await topic.keep_deduplication(by_age=by_age)
-        except BrokerError as error:
-            log.warning(
-                "cannot keep the deduplication state; a restart replays more",
-                topic=topic.name.full,
-                error=str(error),
-            )
-        except Exception as error:
-            log.error("cannot keep the deduplication state", topic=topic.name.full, exc_info=error)
 
     async def _drop_orphans(self) -> None:
         """Close non-durable subscriptions that no consumer ever reached, because the connection

@@ -32,6 +32,7 @@ from broker.topics.topic.compacted_log import (
 )
 from broker.topics.topic.compacted_view import CompactedLog
 from broker.topics.topic.failures import told
+from broker.topics.topic.parts import PartKind, TopicPart
 from ledgers.awaited_ledger import AwaitedLedger
 from ledgers.errors import LedgerError, LedgerUnavailable
 from protocol.errors import BrokerError, ServerError, ServiceNotReady
@@ -43,11 +44,14 @@ if TYPE_CHECKING:
     from broker.ground.entry import Entry
     from broker.managed_ledger.cursor import Cursor
     from broker.managed_ledger.ledger import ManagedLedger
+    from broker.topics.subscription.ports import LedgerPort
+    from broker.topics.topic.parts import PartOwner
     from protocol.position import Position
     from protocol.topic_name import TopicName
 
 log = structlog.get_logger()
 
+LOG_COMPACTION: Final = "log compaction"
 COMPACTION_CURSOR: Final = "__compaction"
 """Where Pulsar compacts from. It keeps the policies of topics, which nobody consumes."""
 COMPACTED_LEDGER: Final = "CompactedTopicLedger"
@@ -60,18 +64,21 @@ WRITTEN_AT_ONCE: Final = 64
 
 
 @final
-class LogCompaction:
+class LogCompaction(TopicPart):
     """Of one topic. `load` it before anything else."""
 
-    def __init__(self, name: TopicName, ledger: ManagedLedger) -> None:
-        self._name = name
+    name = LOG_COMPACTION
+
+    def __init__(self, topic_name: TopicName, ledger: ManagedLedger) -> None:
+        super().__init__()
+        self._topic_name = topic_name
         self._ledger = ledger
         self._turn = trio.Lock()
         self.log = CompactedLog(ledger)
         """What readers with `readCompacted` read."""
 
     async def load(self) -> None:
-        """Read what the last compaction kept.
+        """See TopicPart: read what the last compaction kept.
 
         Raises: BrokerError MetadataError or PersistenceError: that is damaged or lost.
             ServiceNotReady: it cannot be read now.
@@ -80,7 +87,7 @@ class LogCompaction:
         ledger_id = cursor.position_properties.get(COMPACTED_LEDGER)
         if ledger_id is None:
             return
-        what = f"The compacted ledger {ledger_id} of {self._name.full}"
+        what = f"The compacted ledger {ledger_id} of {self._topic_name.full}"
         try:
             entries = await self._read(ledger_id, cursor.mark_delete)
         except LedgerUnavailable as error:
@@ -93,7 +100,9 @@ class LogCompaction:
     async def _read(self, ledger_id: int, horizon: Position) -> list[Entry]:
         client = self._ledger.client
         metadata = await client.metadata_of(ledger_id)
-        if not may_be_compacted(metadata.custom_metadata, self._name.full):  # nor is it fenced
+        if not may_be_compacted(
+            metadata.custom_metadata, self._topic_name.full
+        ):  # nor is it fenced
             raise DamagedCompaction(f"ledger {ledger_id} is not one of this topic")
         metadata = await client.recover(ledger_id)
         reader = client.reader_of(ledger_id, metadata)
@@ -108,6 +117,10 @@ class LogCompaction:
                 if entry_id % STEPS_PER_SLICE == 0:
                     await trio.lowlevel.checkpoint()
         return entries
+
+    def view(self, log: LedgerPort, *, compacted: bool) -> LedgerPort:
+        """See TopicPart."""
+        return self.log if compacted else log
 
     @property
     def is_due(self) -> bool:
@@ -153,7 +166,7 @@ class LogCompaction:
         return survivors.kept()
 
     async def _write(self, entries: list[Entry], horizon: Position) -> int:
-        custom = compacted_custom_metadata(self._name.full, to_bytes(MessageId(*horizon)))
+        custom = compacted_custom_metadata(self._topic_name.full, to_bytes(MessageId(*horizon)))
         written = await AwaitedLedger.create(self._ledger.client, custom, "compacted ledger")
         try:
             for start in range(0, len(entries), WRITTEN_AT_ONCE):
@@ -178,7 +191,7 @@ class LogCompaction:
             raise
 
     async def delete(self) -> None:
-        """The topic has been deleted: its compacted ledger is not needed any more."""
+        """See TopicPart: its compacted ledger is not needed any more."""
         cursor = self._ledger.cursors.get(COMPACTION_CURSOR)
         ledger_id = None if cursor is None else cursor.position_properties.get(COMPACTED_LEDGER)
         if ledger_id is not None:
@@ -186,34 +199,41 @@ class LogCompaction:
 
 
 @final
-class LogCompactions:
-    """The logs of a broker, each looked at from time to time. Run it for ever."""
+class LogCompactionKind(PartKind[LogCompaction]):
+    """The logs of a broker, each looked at from time to time."""
+
+    name = LOG_COMPACTION
+    cursors = frozenset({COMPACTION_CURSOR})
 
     def __init__(self, config: BrokerConfig) -> None:
+        super().__init__()
         self._config = config
-        self._logs: dict[LogCompaction, str] = {}
 
-    def watch(self, compaction: LogCompaction, name: TopicName) -> None:
-        """Compact it when it is due."""
-        self._logs[compaction] = name.full
+    def wants(self, topic: PartOwner) -> bool:
+        """See PartKind: other topics are not compacted."""
+        return topic.name.is_policy_log
 
-    def forget(self, compaction: LogCompaction) -> None:
-        """Its topic is closed."""
-        self._logs.pop(compaction, None)
+    def make(self, topic: PartOwner) -> LogCompaction:
+        """See PartKind."""
+        return LogCompaction(topic.name, topic.ledger)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """See PartKind."""
         while True:
             await trio.sleep(self._config.brokerServiceCompactionMonitorIntervalInSeconds)
             await self.check()
 
     async def check(self) -> None:
         """Compact those that are due, one after the other."""
-        for compaction, name in list(self._logs.items()):
-            if compaction not in self._logs or not compaction.is_due:
+        for compaction, topic in list(self.loaded.items()):
+            if compaction not in self.loaded or not compaction.is_due:
                 continue
             try:
                 await compaction.compact()
             except Exception as error:
-                if compaction in self._logs:
-                    log.warning("cannot compact the policies of topics", topic=name, **told(error))
+                if compaction in self.loaded:
+                    log.warning(
+                        "cannot compact the policies of topics",
+                        topic=topic.name.full,
+                        **told(error),
+                    )

@@ -1,4 +1,4 @@
-"""The end of a topic: its newest entry, and the newest one that is for clients.
+"""The end of a topic, as its readers see it: its newest entry, and the newest one for clients.
 
 The last entry may be a marker, or one that no client can read. A few of them at most follow each
 other in practice, so the first group that is read, back from the end, is small. A producer can
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from broker.ground.entry import Entry
-    from broker.managed_ledger.ledger import ManagedLedger
+    from broker.topics.subscription.ports import LedgerPort
     from protocol.position import Position
 
 GROUP_ENTRIES: Final = 8
@@ -29,13 +29,11 @@ GROUP_ENTRIES_MAX: Final = 4096
 READ_BYTES_MAX: Final = 1024 * 1024
 
 
-def newest_position(ledger: ManagedLedger) -> Position:
+def newest_position(ledger: LedgerPort) -> Position:
     """That of the newest entry; (-1, -1) when there is none, or none is left."""
-    last = ledger.last_confirmed
-    if last[1] >= 0 and last >= ledger.first_position:
-        return last
-    before = ledger.previous_position(last)
-    return before if before[1] >= 0 else (-1, -1)
+    ledger_id, entry_id = ledger.last_confirmed
+    newest = ledger.previous_position((ledger_id, entry_id + 1))
+    return newest if newest[1] >= 0 and newest >= ledger.first_position else (-1, -1)
 
 
 @final
@@ -45,7 +43,7 @@ class NewestOfTopic:
 
     __slots__ = ("_ledger", "_passed", "_readings", "_turn")
 
-    def __init__(self, ledger: ManagedLedger) -> None:
+    def __init__(self, ledger: LedgerPort) -> None:
         self._ledger = ledger
         self._turn = RareLock()
         self._passed: tuple[Position, Position] | None = None
@@ -104,7 +102,7 @@ class NewestOfTopic:
             try:
                 while message is None:
                     ledger_id, entry_id = before = self._ledger.previous_position(first)
-                    if entry_id < 0:
+                    if entry_id < 0 or before < self._ledger.first_position:
                         break
                     if known is not None and known[0] <= before <= known[1]:
                         first, last = known[0], max(last, known[1])
@@ -119,14 +117,16 @@ class NewestOfTopic:
             return message
 
 
-async def _last_of(ledger: ManagedLedger, ledger_id: int, first: int, last: int) -> Entry | None:
+async def _last_of(ledger: LedgerPort, ledger_id: int, first: int, last: int) -> Entry | None:
     """The last of these entries that is for clients."""
     message = None
     while first <= last:
         entries = await ledger.read((ledger_id, first), last + 1 - first, READ_BYTES_MAX)
-        if not entries or entries[-1].position > (ledger_id, last):
+        if not entries:
             break  # they have been trimmed meanwhile
         for entry in entries:
+            if entry.position > (ledger_id, last):
+                return message
             if not entry.is_withheld:
                 message = entry
         first = entries[-1].position[1] + 1

@@ -5,6 +5,7 @@ The way of its messages is in `broker.topics.topic.publishing`.
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, final
 
 import structlog
@@ -13,16 +14,13 @@ from google.protobuf.message import DecodeError
 from broker.limits.subscribe_rates import SubscribeRates, SubscribingConsumer
 from broker.topics.subscription.request import SubscriptionRequest
 from broker.topics.topic.admission import host_of
-from broker.topics.topic.dedup_store import DEDUP_CURSOR, DedupStore
 from broker.topics.topic.entry_index import message_index_of
 from broker.topics.topic.ledger_policies import ledger_policies_of
-from broker.topics.topic.log_compaction import COMPACTION_CURSOR, LogCompaction
 from broker.topics.topic.message_expiry import expire_backlogs
 from broker.topics.topic.newest_message import NewestOfTopic, newest_position
-from broker.topics.topic.publish_answers import refuse_parked
 from broker.topics.topic.publishing import PublishingTopic
 from broker.topics.topic.storage import StoredCounts
-from protocol.errors import BrokerError, NotAllowed, ProtocolError, ServerError
+from protocol.errors import NotAllowed, ProtocolError
 from runtime.locks import RareLock
 
 if TYPE_CHECKING:
@@ -34,14 +32,13 @@ if TYPE_CHECKING:
     from broker.tenancy.policies.scopes import TopicPolicies
     from broker.topics.subscription.ports import LedgerPort
     from broker.topics.topic.backlog_keeper import OldestMessage
+    from broker.topics.topic.parts import PartKind, TopicPart
     from broker.topics.topic.services import TopicServices
     from protocol.position import Position
     from protocol.topic_name import TopicName
 
 log = structlog.get_logger()
 
-INTERNAL_CURSORS: Final = frozenset({DEDUP_CURSOR, COMPACTION_CURSOR})
-"""Cursors that do not belong to subscriptions."""
 TOPIC_EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
 
 
@@ -54,10 +51,8 @@ class PersistentTopic(PublishingTopic):
         "_newest",
         "_subscribes",
         "_ttl_seconds",
-        "compaction",
     )
     persistent = True
-    internal_cursors = INTERNAL_CURSORS
 
     def __init__(
         self,
@@ -69,8 +64,6 @@ class PersistentTopic(PublishingTopic):
         super().__init__(services, name, policies, ledger)
         self._applying = RareLock()
         self._ttl_seconds = 0
-        self.compaction = LogCompaction(name, ledger) if name.is_policy_log else None
-        """Of a log of policies. Other topics are not compacted."""
         self._subscribes: SubscribeRates | None = None
         """Made with the first request while there is such a rate."""
         self._newest: NewestOfTopic | None = None
@@ -79,6 +72,8 @@ class PersistentTopic(PublishingTopic):
     async def rest(self) -> None:
         """See Topic. What the ledger reads with, and the open ledgers of cursors, go too."""
         await super().rest()
+        for part in self.parts:
+            await part.rest()
         self._newest = None
         self._after_publishes = self._after_publishes or None
         await self.ledger.rest()
@@ -101,25 +96,33 @@ class PersistentTopic(PublishingTopic):
             raise NotAllowed("Subscribe limited by subscribe rate limit per consumer.")
 
     def subscription_ledger(self, *, compacted: bool) -> LedgerPort:
-        """The ledger that its subscriptions read."""
-        compaction = self.compaction
-        return self.ledger if compaction is None or not compacted else compaction.log
+        """What its subscriptions read: the ledger, as the parts of the topic let it be seen."""
+        log: LedgerPort = self.ledger
+        for part in self.parts:
+            log = part.view(log, compacted=compacted)
+        return log
+
+    def is_internal_cursor(self, name: str) -> bool:
+        """See TopicUse."""
+        return name in self.services.internal_cursors
 
     async def recover(self) -> None:
-        """Restore the state that the cursors of the ledger hold: subscriptions and
-        deduplication."""
+        """Restore the state that the cursors of the ledger hold: parts and subscriptions."""
         epoch = self.ledger.properties.get(TOPIC_EPOCH_PROPERTY)
         self.access.epoch = None if epoch is None else int(epoch)
-        for name in list(self.ledger.cursors):
-            if name not in INTERNAL_CURSORS:
-                # There may be more than their limit, which is for new ones.
-                await self.open_kept_subscription(name)
-        if self.compaction is not None:
-            await self.compaction.load()
-            self.services.log_compactions.watch(self.compaction, self.name)
-        await self.apply_policies()
-        if self.services.entry_interceptor is not None:
-            self.message_index = message_index_of(await self.newest_entry())
+        try:
+            async with self._applying:
+                await self._apply_parts()  # subscriptions read through them
+            for name in list(self.ledger.cursors):
+                if not self.is_internal_cursor(name):
+                    # There may be more than their limit, which is for new ones.
+                    await self.open_kept_subscription(name)
+            await self.apply_policies()
+            if self.services.entry_interceptor is not None:
+                self.message_index = message_index_of(await self.newest_entry())
+        except BaseException:
+            self._leave_parts()
+            raise
 
     async def apply_policies(self) -> None:
         """Apply the policies in force now. Cheap when nothing has changed."""
@@ -129,7 +132,7 @@ class PersistentTopic(PublishingTopic):
                 self.backlog.apply(self.policies.effective.backlog_quotas)
                 self._apply_time_to_live()
             self._apply_ledger_policies()
-            await self._apply_deduplication()
+            await self._apply_parts()
 
     def _apply_time_to_live(self) -> None:
         before, self._ttl_seconds = self._ttl_seconds, self.policies.effective.message_ttl_seconds
@@ -150,34 +153,54 @@ class PersistentTopic(PublishingTopic):
             self.ledger.policies = policies
             self.ledger.request_trim()
 
-    async def _apply_deduplication(self) -> None:
-        wanted = self.policies.effective.deduplication
-        if wanted and self.dedup is None:
-            # What has not been looked at is stored before the place where a replay begins.
-            self.checks_names = True
-            await self.finish_publishes()
-            self.dedup = await DedupStore.open(
-                self.ledger, self.services.config, self.services.clock, self.access.producers
-            )
-        elif not wanted:
-            if self.dedup is not None:
-                dedup, self.dedup = self.dedup, None
-                refuse_parked(
-                    dedup.drop_parked(),
-                    BrokerError(
-                        ServerError.ServiceNotReady, "deduplication was switched off: send it again"
-                    ),
-                )
-            if DEDUP_CURSOR in self.ledger.cursors:  # also of when the topic was last open
-                await self.ledger.delete_cursor(DEDUP_CURSOR)
-            self.checks_names = False
+    async def _apply_parts(self) -> None:
+        for kind in self.services.part_kinds:
+            part = self.part(kind.name)
+            if kind.wants(self):
+                if part is None or not part.is_loaded:
+                    await self._load_part(kind, part)
+                continue
+            if part is not None:
+                kind.loaded.pop(part, None)
+                part.end()
+                part.is_loaded = False
+                self.use_parts(self.parts)
+            await kind.discard(self)
+            if part is not None:
+                self.use_parts(tuple([each for each in self.parts if each is not part]))
+
+    async def _load_part(self, kind: PartKind[Any], part: TopicPart | None) -> None:
+        if part is None:
+            part = kind.make(self)
+            parts = {each.name: each for each in (*self.parts, part)}
+            names = [each.name for each in self.services.part_kinds]
+            self.use_parts(tuple([parts[name] for name in names if name in parts]))
+        # What it has not been asked about is stored before the place where a replay begins.
+        await self.finish_publishes()
+        await part.load()
+        part.is_loaded = True
+        kind.loaded[part] = self
+        self.use_parts(self.parts)
+
+    def _leave_parts(self) -> None:
+        """It has none any more. What they have stored stays."""
+        for kind in self.services.part_kinds:
+            kind.loaded.pop(self.part(kind.name), None)
+        self.use_parts(())
 
     # --- what is shown and looked after -------------------------------------------------
 
-    @property
-    def deduplicates(self) -> bool:
+    def part(self, name: str) -> TopicPart | None:
+        """Its part of this kind, loaded or not; None: it has none."""
+        for part in self.parts:
+            if part.name == name:
+                return part
+        return None
+
+    def has_part(self, name: str) -> bool:
         """See TopicStorage, as for the following."""
-        return self.dedup is not None
+        part = self.part(name)
+        return part is not None and part.is_loaded
 
     @property
     def oldest_in_backlog(self) -> OldestMessage | None:
@@ -218,16 +241,6 @@ class PersistentTopic(PublishingTopic):
         """Of its ledger."""
         self.ledger.request_trim()
 
-    async def keep_deduplication(self, *, by_age: bool) -> None:
-        """By entries, or by age."""
-        dedup = self.dedup
-        if dedup is None:
-            return
-        seconds = self.policies.effective.deduplication_snapshot_seconds if by_age else 0
-        dedup.forget_inactive()
-        if (dedup.wants_snapshot or dedup.is_snapshot_due(seconds)) and not self.closing:
-            await dedup.snapshot()
-
     async def check_backlog(self) -> None:
         """Raises: BrokerError: no producer may come, because the backlog is over its quota."""
         await self.backlog.check_producer()
@@ -244,7 +257,7 @@ class PersistentTopic(PublishingTopic):
 
     @property
     def _end(self) -> NewestOfTopic:
-        self._newest = self._newest or NewestOfTopic(self.ledger)
+        self._newest = self._newest or NewestOfTopic(self.subscription_ledger(compacted=True))
         return self._newest
 
     def newest_entry(self) -> Coroutine[Any, Any, Entry | None]:
@@ -253,14 +266,7 @@ class PersistentTopic(PublishingTopic):
 
     def newest_message(self) -> Coroutine[Any, Any, Entry | None]:
         """See `Topic.newest_message`."""
-        newest = self._end.message()
-        return newest if self.compaction is None else self._newest_of(self.compaction, newest)
-
-    @staticmethod
-    async def _newest_of(
-        compaction: LogCompaction, newest: Coroutine[Any, Any, Entry | None]
-    ) -> Entry | None:
-        return compaction.log.newest(await newest)
+        return self._end.message()
 
     # --- life ---------------------------------------------------------------------------
 
@@ -279,8 +285,9 @@ class PersistentTopic(PublishingTopic):
     async def close_storage(self) -> None:
         """Release the ledger. All messages taken are answered first."""
         try:
-            if self.dedup is not None:
-                await self.dedup.snapshot()
+            async with AsyncExitStack() as each_of_them:
+                for part in self.parts:
+                    each_of_them.push_async_callback(part.close)
         finally:
             await self.services.factory.close(self.ledger.name)
             self._disconnect()
@@ -288,14 +295,13 @@ class PersistentTopic(PublishingTopic):
     async def delete_storage(self) -> None:
         """Delete the ledger with its cursors and all other data under the topic's name."""
         await self.services.factory.delete(self.ledger.name)
-        if self.compaction is not None:
-            await self.compaction.delete()
+        for part in self.parts:
+            await part.delete()
         self._disconnect()
 
     def _disconnect(self) -> None:
         """Nobody refers to it any more."""
         self.services.message_expiry.forget(self)
-        if self.compaction is not None:
-            self.services.log_compactions.forget(self.compaction)
+        self._leave_parts()
         self.backlog.disconnect()
         self.ledger.disconnect()

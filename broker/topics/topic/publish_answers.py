@@ -1,7 +1,8 @@
 """The answers to the messages that a persistent topic has handed to its ledger. Hot path.
 
 Receipts of a journal group are one buffer for each run of messages of one connection. Duplicates of
-messages in flight (`DedupStore`) are parked until these are stored or fail, and answered with them.
+messages in flight are parked until these are stored or fail, and answered with them
+(`TopicPart.stored`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from broker.ground.entry import Entry
     from broker.ground.histograms import EntrySizes
     from broker.net.session import AnySession
-    from broker.topics.topic.dedup_store import DedupStore
     from broker.topics.topic.producer import Producer, Publish
     from protocol.errors import BrokerError
 
@@ -50,19 +50,20 @@ def send_receipts(entries: list[Entry], contexts: list[Any], sizes: EntrySizes) 
 
 
 def answer_with_copies(
-    dedup: DedupStore[Publish], entries: list[Entry], contexts: list[Any], sizes: EntrySizes
+    waiting: list[tuple[int, list[Publish]]],
+    entries: list[Entry],
+    publishes: list[Publish],
+    sizes: EntrySizes,
 ) -> None:
     """Copies of a message are answered after it and before what follows it: each producer gets
-    its receipts in the order in which it sent."""
+    its receipts in the order in which it sent. `waiting`: see `TopicPart.stored`, in order."""
     start = 0
-    for end, (entry, context) in enumerate(zip(entries, contexts, strict=True), 1):
-        copies = dedup.persisted(context, entry)
-        if copies:
-            send_receipts(entries[start:end], contexts[start:end], sizes)
-            _answer_parked(copies)
-            start = end
+    for end, copies in waiting:
+        send_receipts(entries[start:end], publishes[start:end], sizes)
+        _answer_parked(copies)
+        start = end
     if start < len(entries):
-        send_receipts(entries[start:], contexts[start:], sizes)
+        send_receipts(entries[start:], publishes[start:], sizes)
 
 
 def _answer_parked(parked: list[Publish]) -> None:

@@ -19,17 +19,11 @@ import trio
 from broker.ground.entry import Entry, entries_of
 from broker.ground.histograms import EntrySizes, PublishTimes
 from broker.topics.topic.backlog_keeper import BacklogKeeper
-from broker.topics.topic.dedup import Verdict
 from broker.topics.topic.failures import told
 from broker.topics.topic.producer import Producer, Publish, PublishRun
-from broker.topics.topic.publish_answers import (
-    answer_with_copies,
-    refuse_parked,
-    send_receipts,
-)
+from broker.topics.topic.publish_answers import answer_with_copies, send_receipts
 from broker.topics.topic.topic import Topic
-from protocol.dedup_ids import FOREIGN, last_sequence_id_in
-from protocol.errors import BrokerError, NotAllowed, ServerError
+from protocol.errors import BrokerError, ServerError
 from protocol.metadata import count_messages
 
 if TYPE_CHECKING:
@@ -38,7 +32,7 @@ if TYPE_CHECKING:
     from broker.managed_ledger.ledger import ManagedLedger
     from broker.tenancy.policies.scopes import TopicPolicies
     from broker.topics.subscription.api import PublishObserver
-    from broker.topics.topic.dedup_store import DedupStore
+    from broker.topics.topic.parts import TopicPart
     from broker.topics.topic.services import TopicServices
     from protocol.position import Position
     from protocol.send_fields import Send
@@ -49,9 +43,6 @@ log = structlog.get_logger()
 
 FINISH_SECONDS_MAX: Final = 10.0
 """How long an unload waits for publishes in progress."""
-
-_NEW: Final = Verdict.NEW
-_DUPLICATE: Final = Verdict.DUPLICATE
 
 
 class PublishingTopic(Topic):
@@ -66,16 +57,17 @@ class PublishingTopic(Topic):
         "_arrived",
         "_arrived_contexts",
         "_dropping",
+        "_examiners",
         "_failing",
         "_observers",
         "_refused_by_end",
         "_taken",
+        "_watchers",
         "backlog",
-        "checks_names",
-        "dedup",
         "entry_sizes",
         "ledger",
         "message_index",
+        "parts",
         "publish_times",
     )
 
@@ -92,9 +84,12 @@ class PublishingTopic(Topic):
         self.entry_sizes = EntrySizes()
         self._observers: tuple[PublishObserver, ...] = ()
         """For subscriptions that measure the stages of delivery."""
-        self.checks_names = False
-        """Deduplication is on, or being switched on: each message is looked at."""
-        self.dedup: DedupStore[Publish] | None = None
+        self.parts: tuple[TopicPart, ...] = ()
+        """In the order of their kinds, also those that are not loaded."""
+        self._examiners: tuple[TopicPart, ...] = ()
+        """Those that decide which messages are stored."""
+        self._watchers: tuple[TopicPart, ...] = ()
+        """Those that are loaded."""
         self.message_index = -1
         """Index of the newest message; kept only with an entry interceptor."""
         self._dropping = False
@@ -120,16 +115,15 @@ class PublishingTopic(Topic):
         """Take a message. Its receipt or refusal is sent when the outcome is known."""
         if self.closing or self._dropping:
             return  # the producer is being sent away, and its client sends this again
-        payload = send.payload
-        size = len(payload)
-        context = Publish(producer, send, size)
-        verdict = self._judge(context) if self.checks_names else _NEW
-        if verdict is _DUPLICATE:
-            return
+        publish = Publish(producer, send, len(send.payload))
+        if not self._examiners or self._admitted([publish]):
+            self._take(publish)
+
+    def _take(self, publish: Publish) -> None:
+        producer, send, size = publish.producer, publish.send, publish.size
         session, services = producer.session, self.services
         session.publishes.taken(size)
-        if verdict is not _NEW:
-            return  # a copy of a message in flight: both get the same answer
+        payload = send.payload
         message_count = count_messages(payload)
         claimed = message_count or 1
         producer.messages_in += claimed
@@ -146,22 +140,20 @@ class PublishingTopic(Topic):
         if not self._arrived:
             services.turns.published_to(self)
         self._arrived.append(entry)
-        self._arrived_contexts.append(context)
+        self._arrived_contexts.append(publish)
         if self._observers:
             self._observe(entry, session.keep_alive.received_at)
 
     def publish_run(self, producer: Producer, run: SendRun) -> None:
         """See Topic. Where each message is looked at, by deduplication for example, or may be
         changed, one by one."""
+        if self.closing or self._dropping:
+            return  # see `publish`
         services = self.services
-        if (
-            self.checks_names
-            or self._observers
-            or self.closing
-            or self._dropping
-            or services.entry_interceptor is not None
-        ):
-            super().publish_run(producer, run)
+        if self._examiners or self._observers or services.entry_interceptor is not None:
+            publishes = [Publish(producer, send, len(send.payload)) for send in run.sends()]
+            for publish in self._admitted(publishes):
+                self._take(publish)
             return
         count = len(run.payloads)
         producer.session.publishes.run_taken(count, run.size_bytes)
@@ -172,24 +164,17 @@ class PublishingTopic(Topic):
         self._arrived += entries_of(run.payloads, run.counts)
         self._arrived_contexts += [PublishRun(producer, run)] * count
 
-    def _judge(self, publish: Publish) -> Verdict:
-        """Whether to store the message. DUPLICATE: it has its answer."""
-        producer, send = publish.producer, publish.send
-        dedup = self.dedup
-        if dedup is not None:
-            verdict = dedup.admit(publish, send.payload)
-        elif last_sequence_id_in(send.payload, producer.name.encode()) == FOREIGN:
-            verdict = Verdict.FOREIGN
-        else:
-            verdict = _NEW
-        if verdict is not Verdict.FOREIGN:
-            return verdict
-        reason = (
-            "with deduplication, the metadata of a message have to name its producer,"
-            f" {producer.name!r:.200}, and a sequence id that is not below that of its SEND"
-        )
-        self.refuse_message(producer, send, NotAllowed(reason))
-        return _DUPLICATE
+    def _admitted(self, publishes: list[Publish]) -> list[Publish]:
+        """Those to store. The parts that examine them answer the others."""
+        for part in self._examiners:
+            publishes = part.admit(publishes)
+        return publishes
+
+    def use_parts(self, parts: tuple[TopicPart, ...]) -> None:
+        """From now on it has these parts. Called again when one is loaded."""
+        self.parts = parts
+        self._examiners = tuple([part for part in parts if part.examines])
+        self._watchers = tuple([part for part in parts if part.is_loaded])
 
     def _observe(self, entry: Entry, arrived: float) -> None:
         clock = self.services.clock
@@ -222,11 +207,10 @@ class PublishingTopic(Topic):
 
     def on_appended(self, entries: list[Entry], contexts: list[Any]) -> None:
         """A group is durable: queue the receipts, then let the subscriptions deliver."""
-        if self.dedup is None:
-            send_receipts(entries, contexts, self.entry_sizes)
+        if self._watchers:
+            self._answer_with_parts(entries, contexts)
         else:
-            each = [context.take() for context in contexts]
-            answer_with_copies(self.dedup, entries, each, self.entry_sizes)
+            send_receipts(entries, contexts, self.entry_sizes)
         self._failing = False
         self.published_last_ms = self.services.clock.wall_ms()
         self._answer_up_to(self._answered + len(entries))
@@ -237,6 +221,15 @@ class PublishingTopic(Topic):
                 self.subscription_failed(subscription, error)
         if self.backlog.evicts:
             self.backlog.appended()
+
+    def _answer_with_parts(self, entries: list[Entry], contexts: list[Any]) -> None:
+        publishes: list[Publish] = [each.take() for each in contexts] if self._examiners else []
+        waiting: list[tuple[int, list[Publish]]] = []
+        for part in self._watchers:
+            waiting += part.stored(entries, publishes)
+        if len(self._watchers) > 1:
+            waiting.sort(key=_answered_before)
+        answer_with_copies(waiting, entries, publishes or contexts, self.entry_sizes)
 
     def on_append_failed(self, context: Any, error: BrokerError) -> None:  # noqa: ANN401 - a Publish
         """A message was not stored, and no message of this topic after it is stored either."""
@@ -253,8 +246,8 @@ class PublishingTopic(Topic):
         for observer in self._observers:
             observer.lost()
         self.refuse_message(producer, send, error)
-        if self.dedup is not None:
-            refuse_parked(self.dedup.failed(publish), error)
+        for part in self._examiners:
+            part.failed(publish, error)
         self._answer_up_to(self._answered + 1)
         if error.server_error != ServerError.TopicTerminatedError and not self._dropping:
             if not self._failing:
@@ -330,7 +323,7 @@ class PublishingTopic(Topic):
     def last_sequence_id(self, producer_name: str) -> int:
         """The sequence id after which a new producer of this name continues; -1 without
         deduplication."""
-        return -1 if self.dedup is None else self.dedup.last_sequence_id(producer_name)
+        return max([-1, *[part.last_sequence_id(producer_name) for part in self.parts]])
 
     async def terminate(self) -> Position:
         """Accept no more messages. Consumers are told once they have drained the topic.
@@ -355,3 +348,7 @@ class PublishingTopic(Topic):
         refused, self._refused_by_end = self._refused_by_end, None
         for context, error in refused or []:
             self.on_append_failed(context, error)
+
+
+def _answered_before(waiting: tuple[int, list[Publish]]) -> int:
+    return waiting[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from broker.limits.delayed_budget import DelayedBudget
 from broker.limits.dispatch_budget import BROKER
@@ -12,7 +12,6 @@ from broker.limits.producer_bytes import ProducerBytes
 from broker.limits.publish_limit import PublishLimit
 from broker.tenancy.policies.delivery_rates import NO_DISPATCH_RATE
 from broker.tenancy.policies.rates import NO_PUBLISH_RATE
-from broker.topics.topic.log_compaction import LogCompactions
 from broker.topics.topic.message_expiry import MessageExpiry
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from broker.topics.subscription.factory import SubscriptionKinds
     from broker.topics.subscription.limits import BrokerUnacked
     from broker.topics.topic.entry_index import EntryInterceptor
+    from broker.topics.topic.parts import PartKind
     from protocol.topic_name import TopicName
     from runtime.clock import Clock
 
@@ -46,6 +46,7 @@ class TopicServices:
         clock: Clock,
         factory: ManagedLedgerFactory,
         subscription_kinds: SubscriptionKinds,
+        part_kinds: tuple[PartKind[Any], ...],
         subscription_config: SubscriptionConfig,
         broker_unacked: BrokerUnacked,
         entry_interceptor: EntryInterceptor | None,
@@ -57,6 +58,10 @@ class TopicServices:
         self.clock = clock
         self.factory = factory
         self.subscription_kinds = subscription_kinds
+        self.part_kinds = part_kinds
+        """A topic has a part of each kind that is wanted there."""
+        self.internal_cursors = frozenset[str]().union(*[each.cursors for each in part_kinds])
+        """Cursors that do not belong to subscriptions."""
         self.subscription_config = subscription_config
         self.broker_unacked = broker_unacked
         self.entry_interceptor = entry_interceptor
@@ -73,8 +78,6 @@ class TopicServices:
         """What all subscriptions hold of messages that are not due."""
         self.message_expiry = MessageExpiry(config, clock)
         """Of the topics with a time to live."""
-        self.log_compactions = LogCompactions(config)
-        """Of the logs of policies."""
         self.running_in: trio.Nursery | None = None
         self.nursery_of: Callable[[], trio.Nursery] = lambda: self.nursery
         """One object for all topics."""

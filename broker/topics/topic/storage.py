@@ -102,9 +102,9 @@ class TopicStorage(ProducerTopic):
 
     # --- what is shown and looked after -------------------------------------------------
 
-    @property
-    def deduplicates(self) -> bool:
-        """Whether copies of a message are recognised."""
+    def has_part(self, name: str) -> bool:
+        """Whether it has the part of this kind (`parts`), and that is loaded."""
+        del name
         return False
 
     @property
@@ -134,11 +134,6 @@ class TopicStorage(ProducerTopic):
 
     def request_trim(self) -> None:
         """Delete ledgers that nothing needs any more, in the background."""
-
-    async def keep_deduplication(self, *, by_age: bool) -> None:
-        """Store a snapshot of the deduplication state, if one is due by the number of entries or
-        (`by_age`) the time since the last. Raises: BrokerError."""
-        _ = by_age
 
     def call_after_publishes(self, callback: Callable[[], None]) -> None:
         """Call once every message taken so far is answered."""

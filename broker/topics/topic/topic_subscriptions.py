@@ -72,7 +72,7 @@ class TopicSubscriptions(TopicProducers):
         """
         if not name.strip():
             raise ProducerBusy("Empty subscription name")
-        if name in self.internal_cursors or name.startswith(REPLICATOR_PREFIX):
+        if self.is_internal_cursor(name) or name.startswith(REPLICATOR_PREFIX):
             raise ProducerBusy("Subscription with reserved subscription name attempted")
         if self.services.config.strictlyVerifySubscriptionName:
             check_strictly(name)

@@ -43,8 +43,6 @@ class TopicUse(TopicStorage):
         "unattended_since",
     )
     persistent: ClassVar[bool]
-    internal_cursors: ClassVar[frozenset[str]] = frozenset()
-    """Names of cursors that do not belong to subscriptions."""
 
     def __init__(self, services: TopicServices, name: TopicName, policies: TopicPolicies) -> None:
         self.services = services
@@ -67,6 +65,12 @@ class TopicUse(TopicStorage):
     def partition(self) -> int:
         """Index of the partition, -1 when the topic is not partitioned."""
         return self.name.partition_index
+
+    def is_internal_cursor(self, name: str) -> bool:
+        """Whether no subscription may have this name, because a part of the topic has the cursor.
+        A topic that stores nothing has none."""
+        del name
+        return False
 
     def check_open(self) -> None:
         """Raises: BrokerError ServiceNotReady: the client shall look up again and retry."""

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from broker.net.tests.harness import T, running
+from broker.topics.topic.tests.dedup_of import dedup_of
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 from protocol.metadata import add_broker_entry_metadata
@@ -152,8 +153,8 @@ async def test_metadata_at_the_edges_harms_nobody(name, settings):
         await good.publish(5)
         await good.expect(T.SEND_RECEIPT)
         topic = broker.topic(TOPIC)
-        if topic.dedup is not None:
-            await topic.dedup.snapshot()
+        if dedup_of(topic) is not None:
+            await dedup_of(topic).snapshot()
         topic.update_rates(1.0, broker.service.clock.now())
         for subscription in topic.subscriptions.values():
             subscription.statistics()

@@ -7,7 +7,9 @@ import trio
 from structlog.testing import capture_logs
 
 from broker.net.tests.harness import T, running
+from broker.topics.topic.dedup_part import DEDUPLICATION
 from broker.topics.topic.dedup_store import DedupStore
+from broker.topics.topic.tests.dedup_of import dedup_of
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 from protocol.metadata import (
@@ -353,7 +355,7 @@ async def test_deduplication_is_restored_by_replay_when_no_snapshot_was_written(
             await connection.publish(number)
             await connection.expect(T.SEND_RECEIPT)
         topic = broker.topic(TOPIC)
-        topic.dedup._since_snapshot = 0  # as after a crash: nothing was kept since the start
+        dedup_of(topic)._since_snapshot = 0  # as after a crash: nothing was kept since the start
         await broker.service.unload_topic(TopicName.parse(TOPIC))
         await connection.expect(T.CLOSE_PRODUCER)
         assert (await connection.producer(TOPIC, producer_name="p")).last_sequence_id == 4
@@ -474,6 +476,6 @@ async def test_policies_that_a_topic_could_not_take_up_are_taken_up_for_the_next
                 await set_deduplication(True)
             await connection.send(c.producer(TOPIC, 2, connection.rid()))
             assert "full" in (await connection.error()).message
-        assert not topic.deduplicates
+        assert not topic.has_part(DEDUPLICATION)
         await connection.producer(TOPIC, 2)
-        assert topic.deduplicates
+        assert topic.has_part(DEDUPLICATION)

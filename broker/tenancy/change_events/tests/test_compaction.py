@@ -18,7 +18,11 @@ from broker.tenancy.change_events.tests.test_one_broker import (
     set_limit,
 )
 from broker.topics.topic import log_compaction
-from broker.topics.topic.log_compaction import COMPACTED_LEDGER, COMPACTION_CURSOR
+from broker.topics.topic.log_compaction import (
+    COMPACTED_LEDGER,
+    COMPACTION_CURSOR,
+    LOG_COMPACTION,
+)
 from protocol import client as c
 from protocol.topic_name import TopicName
 from runtime.testing.conditions import eventually
@@ -33,7 +37,12 @@ def early(monkeypatch):
 
 
 async def compact(broker):
-    await broker.service.services.log_compactions.check()
+    (kind,) = (each for each in broker.service.services.part_kinds if each.name == LOG_COMPACTION)
+    await kind.check()
+
+
+def compacted(topic):
+    return topic.part(LOG_COMPACTION).log
 
 
 def log_of(broker):
@@ -58,7 +67,7 @@ async def test_the_log_is_bounded_by_what_is_in_force_and_the_policies_hold(tmp_
                     await set_limit(broker, value)
                 await compact(broker)
                 log = log_of(broker)
-                assert log.compaction.log.kept_count <= 4
+                assert compacted(log).kept_count <= 4
                 await eventually(lambda log=log: log.ledger.entries == 0)
             topics = [await load(broker, each) for each in (A, B)]
             assert [limit_of(each) for each in topics] == [value, 7]
@@ -69,7 +78,7 @@ async def test_a_log_is_not_compacted_for_a_few_changes():
         await load(broker)
         await change_often(broker, FIRST_AT - 1)
         await compact(broker)
-        assert log_of(broker).compaction.log.kept_count == 0
+        assert compacted(log_of(broker)).kept_count == 0
 
 
 async def test_policies_that_were_removed_stay_so_and_leave_the_log():
@@ -81,9 +90,7 @@ async def test_policies_that_were_removed_stay_so_and_leave_the_log():
         for _ in range(3):
             await change_often(broker, FIRST_AT, B)
             await compact(broker)
-        assert [each.metadata.partition_key for each in log_of(broker).compaction.log.kept] == [
-            B.full
-        ]
+        assert [each.metadata.partition_key for each in compacted(log_of(broker)).kept] == [B.full]
         await broker.service.unload_topic(LOG)
         assert limit_of(await load(broker)) == 0
         assert list((await level_of(broker)).map.fields) == [("persistent", "b")]

@@ -7,7 +7,7 @@ import trio
 from structlog.testing import capture_logs
 
 from broker.net.tests.harness import T, running
-from broker.topics.topic.housekeeping import Housekeeping
+from broker.topics.topic.dedup_part import DEDUPLICATION
 from broker.topics.topic.persistent import PersistentTopic
 from broker.topics.topic.publishing import FINISH_SECONDS_MAX
 from metadata.store import MetadataUnavailable
@@ -83,12 +83,12 @@ async def test_what_fails_with_a_topic_whose_store_is_away_is_one_line_each(monk
 async def test_a_deduplication_snapshot_that_fails_does_not_end_the_broker(monkeypatch):
     async with running(brokerDeduplicationEnabled=True) as broker:
         topic = await load(broker)
-        monkeypatch.setattr(type(topic.dedup), "snapshot", full)
-        monkeypatch.setattr(type(topic.dedup), "wants_snapshot", True)
+        part = topic.part(DEDUPLICATION)
+        monkeypatch.setattr(type(part.store), "snapshot", full)
+        monkeypatch.setattr(type(part.store), "wants_snapshot", True)
+        (kind,) = (each for each in topic.services.part_kinds if part in each.loaded)
         with capture_logs() as logs:
-            await Housekeeping(broker.service, broker.service.services)._snapshot(
-                topic, by_age=False
-            )
+            await kind.keep(by_age=False)
         assert [each["topic"] for each in logs] == [TOPIC]
         monkeypatch.undo()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import trio
 
 from broker.net.tests.harness import T, running
+from broker.topics.topic.tests.dedup_of import dedup_of
 from protocol import client as c
 from protocol.errors import ServerError
 from protocol.topic_name import TopicName
@@ -17,8 +18,8 @@ NOT_STORED = 2**64 - 1
 async def crash_and_load(broker, *connections):
     """Load the topic again, without a snapshot of what deduplication knows."""
     topic = broker.topic(TOPIC)
-    if topic.dedup is not None:
-        topic.dedup._since_snapshot = 0
+    if dedup_of(topic) is not None:
+        dedup_of(topic)._since_snapshot = 0
     await broker.service.unload_topic(TopicName.parse(TOPIC))
     for connection in connections:
         await connection.expect(T.CLOSE_PRODUCER)
@@ -98,8 +99,8 @@ async def test_a_message_taken_before_deduplication_is_on_counts_for_nobody():
                 "public/default",
                 lambda p: p.with_fields(deduplicationEnabled=True),
             )
-            await eventually(lambda: topic.checks_names)
-            assert topic.dedup is None
+            await eventually(lambda: topic.parts)
+            assert dedup_of(topic) is None
             topic.ledger.append_run = append_run
             append_run(*held[0])
             topic.ledger.kick()

@@ -7,6 +7,7 @@ import trio
 
 from broker.net.tests.harness import T, running
 from broker.topics.topic.dedup_store import DEDUP_CURSOR
+from broker.topics.topic.tests.dedup_of import dedup_of
 from protocol import client as c
 from protocol.errors import BrokerError, ServerError
 from protocol.metadata import broker_entry_metadata
@@ -120,7 +121,7 @@ async def test_a_chunked_message_counts_once_its_last_chunk_is_stored():
             return (await connection.expect(T.SEND_RECEIPT)).message_id.entryId
 
         async def reload():
-            broker.topic(TOPIC).dedup._since_snapshot = 0  # as after a crash
+            dedup_of(broker.topic(TOPIC))._since_snapshot = 0  # as after a crash
             await broker.service.unload_topic(TopicName.parse(TOPIC))
             await connection.expect(T.CLOSE_PRODUCER)
             return (await connection.producer(TOPIC, producer_name="producer")).last_sequence_id

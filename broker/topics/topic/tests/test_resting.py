@@ -19,6 +19,7 @@ from broker.tenancy.policies.scopes import NamespacePolicies
 from broker.topics.subscription.sub_types import EXCLUSIVE, KEY_SHARED, SHARED
 from broker.topics.topic.resting import Resting
 from broker.topics.topic.services import TopicServices
+from broker.topics.topic.tests.dedup_of import dedup_of
 from broker.topics.topic.topic_use import AT_REST
 from protocol import client as c
 
@@ -156,7 +157,7 @@ async def test_deduplication_is_kept_over_a_rest():
         topic = world.broker.topic(NAME)
         await trio.aclose_forcefully(connection.stream)
         await until(lambda: not topic.access.producers)
-        await topic.dedup.snapshot()
+        await dedup_of(topic).snapshot()
         await world.time_passes()
         assert topic.unattended_since == AT_REST
         assert topic.last_sequence_id("p") == 7

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from broker.managed_ledger.open_appends import AppendState
 from broker.net.tests.harness import T, running
-from broker.topics.topic.dedup_store import DedupStore
+from broker.topics.topic.dedup_part import DeduplicationPart
 from protocol import client as c
 from protocol.errors import ServerError
 from protocol.request_frames import RequestDecoder
@@ -122,13 +122,13 @@ async def test_messages_under_way_when_deduplication_begins_are_answered_one_by_
         connection = await broker.connect()
         await connection.producer("a", 1, producer_name="producer")
         topic = broker.topic("a")
-        dedup = await DedupStore.open(
-            topic.ledger, broker.service.config, topic.services.clock, topic.access.producers
-        )
         [producer] = topic.access.producers.values()
         [run] = RequestDecoder().feed(run_of(5, first=3))
         topic.publish_run(producer, run)
-        topic.dedup = dedup
+        part = DeduplicationPart(topic)
+        await part.load()
+        part.is_loaded = True
+        topic.use_parts((part,))
         topic.append_published()
         topic.hand_to_storage()
         for number in range(3, 8):
