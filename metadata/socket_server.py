@@ -19,8 +19,6 @@ that it can connect again.
 from __future__ import annotations
 
 import os
-import socket
-import struct
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
@@ -34,6 +32,7 @@ from metadata.session_times import HeldSession, HeldSessions
 from metadata.socket_frames import ANY_VERSION, NOTICE, Frame, FrameError, FrameReader, Kind
 from metadata.socket_frames import encode_frame as encode
 from metadata.store import MetadataUnavailable, NodeNotFound, VersionConflict
+from runtime.unix_sockets import listen_at_path, peer_process
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -42,12 +41,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-DIRECTORY_MODE: Final = 0o700
 CHUNK_BYTES: Final = 256 * 1024
 _BEGIN_SECONDS_MAX: Final = 10.0
 _LAST_WORD_SECONDS_MAX: Final = 1.0
-_CREDENTIALS: Final = struct.Struct("3i")
-"""pid, uid and gid. Source: unix(7), struct ucred."""
 _TICKS_PER_TIMEOUT: Final = 10
 _LATE_TICKS_MAX: Final = 2.0
 _WRITES: Final = frozenset({Kind.PUT, Kind.PUT_EPHEMERAL, Kind.DELETE})
@@ -98,7 +94,11 @@ class SocketServer:
 
         Raises: MetadataUnavailable: the path cannot be used.
         """
-        listener = _listen(path)
+        try:
+            listener = listen_at_path(path)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise MetadataUnavailable(f"cannot listen at {path}: {reason}") from error
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keep_time)
@@ -214,7 +214,7 @@ class SocketServer:
                 max(frame.version / 1000, limits.timeout_seconds_min), limits.timeout_seconds_max
             )
             session = self._sessions.begin(
-                os.urandom(16), timeout, now, process_of(connection.stream.socket)
+                os.urandom(16), timeout, now, peer_process(connection.stream.socket)
             )
             if session is None:
                 text = f"there are {limits.sessions_max} sessions already"
@@ -445,28 +445,3 @@ _KINDS: Final = (
     (NodeNotFound, Kind.NOT_FOUND),
     (MetadataUnavailable, Kind.UNAVAILABLE),
 )
-
-
-def process_of(connected: trio.socket.SocketType) -> int:
-    """The id of the process at the other end of a Unix socket."""
-    raw = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    process_id: int = _CREDENTIALS.unpack(raw)[0]
-    return process_id
-
-
-def _listen(path: str) -> trio.SocketListener:
-    """Raises: MetadataUnavailable."""
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        directory = os.path.dirname(path)
-        os.makedirs(directory, DIRECTORY_MODE, exist_ok=True)
-        os.chmod(directory, DIRECTORY_MODE)
-        if os.path.lexists(path):
-            os.unlink(path)  # of a process that was killed: the data directory is locked
-        listening.bind(path)
-        listening.listen(socket.SOMAXCONN)
-    except OSError as error:
-        listening.close()
-        reason = error.strerror or str(error)
-        raise MetadataUnavailable(f"cannot listen at {path}: {reason}") from error
-    return trio.SocketListener(trio.socket.from_stdlib_socket(listening))

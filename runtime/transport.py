@@ -93,7 +93,8 @@ def share_of(peer: str) -> str:
 
 @final
 class SocketTransport:
-    """A TCP connection. The receive size follows the traffic: 64 KB for quiet ones, up to 1 MB."""
+    """A connection of TCP or of a Unix socket. The receive size follows the traffic: 64 KB for
+    quiet ones, up to 1 MB."""
 
     __slots__ = (
         "_has_waited",
@@ -120,7 +121,8 @@ class SocketTransport:
         # A plain socket, not trio's wrapper: sending must be possible without a checkpoint.
         self._socket = connection
         self._socket.setblocking(False)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if connection.family != socket.AF_UNIX:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._receive_size_bytes = min(RECEIVE_SIZE_BYTES_MIN, receive_size_bytes_max)
         self._receive_size_bytes_max = receive_size_bytes_max
         self._readers = readers
@@ -375,7 +377,7 @@ class Transports(Protocol):
 
 @final
 class TcpTransports:
-    """Of TCP connections, which one `Readers` calls."""
+    """Of connections of TCP and of Unix sockets, which one `Readers` calls."""
 
     def __init__(self) -> None:
         self.readers = Readers()

@@ -1,4 +1,4 @@
-"""BookieServer: listens on bookiePort and serves a bookie to other processes.
+"""BookieServer: listens at a port or a path and serves a bookie to other processes.
 
 One task reads all connections (`runtime.readers`). It decodes what has come, hands adds to the
 bookie at once, and other requests to a task of their connection, which answers them in order, so
@@ -41,6 +41,7 @@ from runtime.held_bytes import HeldBytes
 from runtime.listening import open_listeners
 from runtime.send_queue import SendQueue
 from runtime.transport import Taken, TcpTransports
+from runtime.unix_sockets import peer_process
 
 if TYPE_CHECKING:
     from bookie.net.door import Door, Entered
@@ -121,8 +122,9 @@ class BookieServer:
 
     @property
     def port(self) -> int:
-        """The port that was bound (useful when 0 was asked for)."""
-        return int(self._listeners[0].socket.getsockname()[1])
+        """The port that was bound (useful when 0 was asked for); 0: it listens at a path."""
+        listening = self._listeners[0].socket
+        return 0 if listening.family == socket.AF_UNIX else int(listening.getsockname()[1])
 
     async def bind(self, host: str, port: int) -> None:
         """Listen. Connections are accepted once `run` is running.
@@ -487,6 +489,8 @@ class _Connection:
 
 def _peer_of(stream: trio.SocketStream) -> str:
     try:
+        if stream.socket.family == socket.AF_UNIX:
+            return f"process:{peer_process(stream.socket)}"
         host, port, *_ = stream.socket.getpeername()
     except OSError:
         return "unknown"

@@ -127,6 +127,8 @@ async def _cancel(scope: trio.CancelScope, stop: trio.Event) -> None:
 
 
 def _ready(identity: Identity, bookie: RunningBookie) -> str:
+    if bookie.socket_path:
+        return f"{bookie.bookie_id} bookie+unix://{bookie.socket_path}"
     host = f"[{identity.host}]" if ":" in identity.host else identity.host
     text = f"{bookie.bookie_id} bookie://{host}:{bookie.server.port}"
     return f"{text} http://{host}:{bookie.http_port}" if bookie.http_port else text

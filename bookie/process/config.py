@@ -2,7 +2,7 @@
 
 Names and meanings are BookKeeper's (`bookkeeper.conf`), defaults are BookKeeper's or those of
 Pulsar's file. Vela's own keys are `bindAddress`, `bookieMaxConnections`, `bookieMaxPendingAddsMB`,
-`eventLoopWatchdogEnabled` and `webServiceAllowedHosts`.
+`bookieSocketPath`, `eventLoopWatchdogEnabled` and `webServiceAllowedHosts`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from bookie.config import ADDED_BY, BookieConfig, violated_compaction_rule
 from bookie.process.tls import PROTECTING as OF_TLS
 from bookie.process.tls import BookieTlsConfig, violated_tls_rule
+from runtime.unix_sockets import PATH_BYTES_MAX
 from settings.hosts import violated_host_rule
 from settings.kinds import Count, NoneAtZero, Port, Positive  # noqa: TC001 - read at run time
 from settings.rules import Alias, KeyRules
@@ -43,6 +44,9 @@ class BookieProcessConfig(BookieConfig, BookieTlsConfig):
 
     # --- where it listens ---------------------------------------------------------------
     bookiePort: Port = 3181
+    bookieSocketPath: str = ""
+    """The absolute path of a Unix socket, instead of bookiePort. Only processes of this user and
+    machine connect to it, so the metadata must be those of another process of this machine."""
     bindAddress: str = ""
     """Empty: the address of listeningInterface; the loopback address that clients are told; else
     all addresses."""
@@ -122,6 +126,7 @@ _PROTECTING: Final = (
             "bindAddress",
             "bookieId",
             "bookiePort",
+            "bookieSocketPath",
             "journalDirectories",
             "journalSyncData",
             "ledgerDirectories",
@@ -145,9 +150,32 @@ def check_together(config: BookieProcessConfig) -> str:
     return (
         violated_host_rule("advertisedAddress", config.advertisedAddress)
         or violated_metadata_rule(config)
+        or _violated_socket_rule(config)
         or violated_compaction_rule(config)
         or violated_tls_rule(config)
     )
+
+
+_STORE_OF_THIS_MACHINE: Final = "metadata-store:unix:"
+
+
+def _violated_socket_rule(config: BookieProcessConfig) -> str:
+    path = config.bookieSocketPath
+    if not path:
+        return ""
+    if not path.startswith("/") or len(path.encode()) > PATH_BYTES_MAX:
+        return (
+            f"bookieSocketPath={path} must be an absolute path of at most {PATH_BYTES_MAX} bytes: "
+            "the system takes no longer one for a socket"
+        )
+    if not config.metadataServiceUri.startswith(_STORE_OF_THIS_MACHINE):
+        return (
+            "bookieSocketPath needs metadata of this machine (metadataServiceUri="
+            "metadata-store:unix:/path): members of other machines could not reach this bookie"
+        )
+    if config.tlsProviderFactoryClass:
+        return "bookieSocketPath and tlsProviderFactoryClass: TLS is for bookies that have a port"
+    return ""
 
 
 def violated_metadata_rule(config: BookieProcessConfig) -> str:

@@ -14,7 +14,7 @@ registration makes a second writer harmless, and registers with the next session
 from __future__ import annotations
 
 import os
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
@@ -40,6 +40,7 @@ from bookie.process.tls import server_tls
 from runtime.file_lock import FileInUse, take_lock
 from runtime.open_files import bookie_process_connections_max
 from runtime.transport import TcpTransports
+from runtime.unix_sockets import listen_at_path
 from security.tls_suites import UnusableTls
 from settings.kinds import or_no_limit
 
@@ -55,6 +56,8 @@ log = structlog.get_logger()
 LOCK_FILE: Final = "vela.lock"
 ENDPOINT: Final = "bookie"
 ENDPOINT_PROTOCOL: Final = "bookie-rpc"
+ENDPOINT_PROTOCOL_AT_PATH: Final = "bookie-rpc+unix"
+"""Vela's own: the host is the path of a Unix socket, the port is 0."""
 HTTP_ENDPOINT: Final = "httpserver"
 HTTP_ENDPOINT_PROTOCOL: Final = "http"
 _SESSIONS_WAITED: Final = 2
@@ -72,6 +75,8 @@ class RunningBookie:
     registration: Registration
     http_port: int
     """0: there is no HTTP."""
+    socket_path: str
+    """Where it listens; empty: at the port of `server`."""
 
 
 @asynccontextmanager
@@ -88,7 +93,7 @@ async def running_bookie(
     async with AsyncExitStack() as stack:
         lock_directories(stack, (*config.journalDirectories, *config.ledgerDirectories))
         door = _door(config)
-        listeners = await bind(stack, identity.bind_host, config.bookiePort, "bookiePort")
+        listeners = await _listeners(stack, config, identity)
         nursery = await stack.enter_async_context(trio.open_nursery())
         stack.callback(nursery.cancel_scope.cancel)
         state = BookieState()
@@ -119,17 +124,12 @@ async def running_bookie(
         server.turns.kick_storage = bookie.kick
         bookie.set_turn(server.turns)
         server.listen_on(listeners)
-        port = server.port
         front = await stack.enter_async_context(trio.open_nursery())
         stack.callback(front.cancel_scope.cancel)
         await front.start(server.run)
         state.bookie, state.server = bookie, server
 
-        endpoints = [Endpoint(ENDPOINT, ENDPOINT_PROTOCOL, identity.host, port)]
-        if http_port and config.httpServerEnabled:
-            endpoints.append(
-                Endpoint(HTTP_ENDPOINT, HTTP_ENDPOINT_PROTOCOL, identity.host, http_port)
-            )
+        endpoints = _endpoints(config, identity.host, server.port, http_port)
         registration = Registration(
             store, identity.bookie_id, endpoints, bookie.is_writable, cluster.check
         )
@@ -139,9 +139,54 @@ async def running_bookie(
         front.start_soon(registration.run)
         state.is_ready = True
         try:
-            yield RunningBookie(identity.bookie_id, bookie, server, registration, http_port)
+            yield RunningBookie(
+                identity.bookie_id,
+                bookie,
+                server,
+                registration,
+                http_port,
+                config.bookieSocketPath,
+            )
         finally:
             state.is_stopping = True
+
+
+async def _listeners(
+    stack: AsyncExitStack, config: BookieProcessConfig, identity: Identity
+) -> list[trio.SocketListener]:
+    """Closed with `stack`. Raises: BookieRefusesToStart."""
+    path = config.bookieSocketPath
+    if not path:
+        return await bind(stack, identity.bind_host, config.bookiePort, "bookiePort")
+    try:
+        listener = listen_at_path(path)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise BookieRefusesToStart(
+            f"cannot listen at {path} (bookieSocketPath): {reason}"
+        ) from error
+    stack.callback(listener.socket.close)
+    stack.callback(_remove, path)
+    return [listener]
+
+
+def _endpoints(config: BookieProcessConfig, host: str, port: int, http_port: int) -> list[Endpoint]:
+    """What the registration names. Port 0: the bookie listens at a path; HTTP is off."""
+    path = config.bookieSocketPath
+    endpoints = [
+        Endpoint(ENDPOINT, ENDPOINT_PROTOCOL_AT_PATH, path, 0)
+        if path
+        else Endpoint(ENDPOINT, ENDPOINT_PROTOCOL, host, port)
+    ]
+    if http_port and config.httpServerEnabled:
+        endpoints.append(Endpoint(HTTP_ENDPOINT, HTTP_ENDPOINT_PROTOCOL, host, http_port))
+    return endpoints
+
+
+def _remove(path: str) -> None:
+    """The next start would also remove it."""
+    with suppress(OSError):
+        os.unlink(path)
 
 
 def lock_directories(stack: ExitStack | AsyncExitStack, directories: tuple[str, ...]) -> None:

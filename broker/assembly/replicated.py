@@ -36,6 +36,7 @@ from broker.tenancy.policies.persistence import persistence_of
 from broker.topics.follow.following_factory import FollowingFactory
 from broker.topics.follow.records_read import RecordsRead
 from ledgers.client import LedgerClient
+from ledgers.remote.addresses import is_path
 from ledgers.remote.bookie_pool import BookiePool
 from protocol.bookkeeper.paths import INSTANCE_ID_PATH
 
@@ -265,17 +266,21 @@ class _BookiesHealth:
 
 @final
 class _Addresses(Mapping[str, str]):
-    """Where registered bookies are read, `host:port` by id."""
+    """Where registered bookies are read, `host:port` by id. Those that listen at a path are left
+    out: whoever asks is another user, or on another machine."""
 
     def __init__(self, pool: BookiePool) -> None:
         self._pool = pool
 
     def __getitem__(self, bookie_id: str) -> str:
         host, port = self._pool.addresses[bookie_id]
+        if is_path(host):
+            raise KeyError(bookie_id)
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._pool.addresses)
+        addresses = self._pool.addresses
+        return (each for each, (host, _) in addresses.items() if not is_path(host))
 
     def __len__(self) -> int:
-        return len(self._pool.addresses)
+        return sum(1 for _ in self)

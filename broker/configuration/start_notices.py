@@ -28,6 +28,11 @@ def start_notices(config: BrokerConfig, *, in_memory: bool) -> list[str]:
     """Sentences for the log, the most serious first."""
     access = access_notice(config)
     notices = [access] if access else []
+    if config.authenticationEnabled and config.bookiePort >= 0:
+        notices.append(
+            "authenticationEnabled=true does not protect bookiePort: everyone who can connect to"
+            f" that port at {config.bindAddress} can read all entries"
+        )
     if not config.journalSyncData and not in_memory:
         notices.append(
             "journalSyncData=false: a power failure loses messages that were acknowledged"

@@ -4,6 +4,10 @@ The parent reads the user's configuration once, by the rules of a broker of a cl
 each child the keys that are not at their defaults as `PULSAR_PREFIX_` variables. So the children
 read no files, and repeat no notice about them. Keys of autorecovery are read by its own rules.
 
+Where brokers ask for credentials, bookies, which ask for none, have no ports but Unix sockets that
+only this user can connect to. They have ports if the user names one, or if the metadata store may
+have members on other machines; a line at the start then says what that means.
+
 With two or more bookies, autorecovery is one of the processes: it replaces copies that were lost
 with the directory of a bookie, if there is another bookie for them.
 
@@ -13,6 +17,7 @@ directory of one process is therefore that of a machine with one bookie, and the
 
 from __future__ import annotations
 
+import posixpath
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, final
 from urllib.parse import urlsplit
@@ -80,6 +85,8 @@ class Machine:
     config: ClusterBrokerConfig
     is_store_ours: bool
     """Whether the parent keeps the metadata."""
+    bookie_sockets: str
+    """The directory of the sockets at which the bookies listen; empty: they have ports."""
     autorecovery: AutorecoveryConfig | None
     """Its keys that the user named; None: it does not run."""
     given: frozenset[str]
@@ -90,6 +97,11 @@ class Machine:
 def bookie_directory(number: int) -> str:
     """Below the data directory; 1 is the first."""
     return BOOKKEEPER if number == 1 else f"{BOOKKEEPER}{number}"
+
+
+def bookie_socket(directory: str, number: int) -> str:
+    """Where bookie `number` listens."""
+    return f"{directory}/bookie-{number}.sock"
 
 
 def bookie_name(number: int) -> str:
@@ -110,6 +122,7 @@ def read_machine(
     strict: bool,
 ) -> tuple[Machine, LoadedConfig[ClusterBrokerConfig]]:
     """Type and check what the user said. `overrides` are the options of the command line.
+    `socket_path` is where the parent would serve the metadata; beside it are sockets of bookies.
 
     Raises: ConfigError.
     """
@@ -142,12 +155,9 @@ def read_machine(
             f"advertisedListeners names addresses of one broker: leave it out with --brokers"
             f" {brokers}; each broker has ports of its own"
         )
-    if config.authenticationEnabled and is_store_ours:
-        notices.append(
-            "authenticationEnabled=true protects the ports of brokers only: every user of this"
-            " machine who can connect to the ports of the bookies on loopback (bookiePort) can"
-            " read, write and fence all ledgers. `vela bookie` with TLS asks for certificates"
-        )
+    has_sockets = config.authenticationEnabled and is_store_ours and config.bookiePort < 0
+    if config.authenticationEnabled and not has_sockets:
+        notices.append(_open_ports_notice(config, is_store_ours))
     for key in ("journalDirectories", "ledgerDirectories"):
         if bookies > 1 and getattr(config, key):
             raise ConfigError(
@@ -159,11 +169,27 @@ def read_machine(
         bookies=bookies,
         config=config,
         is_store_ours=is_store_ours,
+        bookie_sockets=posixpath.dirname(socket_path) if has_sockets else "",
         autorecovery=autorecovery,
         given=given,
         notices=tuple(notices),
     )
     return machine, loaded
+
+
+def _open_ports_notice(config: ClusterBrokerConfig, is_store_ours: bool) -> str:
+    """What the bookies' ports are for, and what else there is."""
+    host = LOOPBACK if is_store_ours else config.bindAddress
+    advice = (
+        "Leave bookiePort out: then the bookies listen where only this user can connect"
+        if is_store_ours
+        else "`vela bookie` with TLS asks for certificates"
+    )
+    return (
+        "authenticationEnabled=true protects the ports of brokers only: everyone who can connect to"
+        f" the ports of the bookies at {host} (bookiePort) can read, write and fence all ledgers."
+        f" {advice}"
+    )
 
 
 def _read_autorecovery(
@@ -223,6 +249,9 @@ def bookie_keys(machine: Machine, number: int, data_directory: str) -> dict[str,
             **_place_of_bookie(machine, number),
             allowLoopback=True,
             bookiePort=first_port and first_port + number - 1,
+            bookieSocketPath=(
+                bookie_socket(machine.bookie_sockets, number) if machine.bookie_sockets else ""
+            ),
             journalDirectories=config.journalDirectories or (f"{base}/journal",),
             ledgerDirectories=config.ledgerDirectories or (f"{base}/ledgers",),
             metadataServiceUri=f"metadata-store:{config.metadataStoreUrl}",

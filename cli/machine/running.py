@@ -25,6 +25,7 @@ from cli.machine.data import open_metadata, refuse_fewer_bookies, tell_addresses
 from cli.machine.plan import (
     autorecovery_keys,
     bookie_keys,
+    bookie_socket,
     broker_keys,
     broker_ports,
     child_environment,
@@ -33,6 +34,7 @@ from cli.machine.plan import (
 )
 from metadata.socket_server import SocketServer
 from runtime.supervision import Child, ChildFailed, ChildPlan, life_line
+from runtime.unix_sockets import PATH_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -46,8 +48,8 @@ log = structlog.get_logger()
 
 RUN_DIRECTORY: Final = "run"
 SOCKET_NAME: Final = "metadata.sock"
-SOCKET_PATH_BYTES_MAX: Final = 107
-"""Source: unix(7), sun_path."""
+_LONGEST_NAME: Final = "bookie-99999.sock"
+"""Of a socket in the same directory."""
 _BOOKIE_STOP_SECONDS_MAX: Final = 120.0
 _BROKER_STOP_MARGIN_SECONDS: Final = 30.0
 _AUTORECOVERY_STOP_SECONDS_MAX: Final = 30.0
@@ -67,12 +69,12 @@ class RunningMachine:
 
 
 def socket_path_in(data_directory: Path) -> str:
-    """Where the store is served: below the data directory, or where that is too long a path for a
-    socket, in a temporary directory of its own."""
-    path = os.path.abspath(data_directory / RUN_DIRECTORY / SOCKET_NAME)
-    if len(path.encode()) > SOCKET_PATH_BYTES_MAX:
-        path = f"{tempfile.mkdtemp(prefix='vela-')}/{SOCKET_NAME}"
-    return path
+    """Where the store is served: below the data directory, or where the paths of sockets would be
+    too long there, in a temporary directory of its own. Bookies may have sockets beside it."""
+    directory = os.path.abspath(data_directory / RUN_DIRECTORY)
+    if len(f"{directory}/{_LONGEST_NAME}".encode()) > PATH_BYTES_MAX:
+        directory = tempfile.mkdtemp(prefix="vela-")
+    return f"{directory}/{SOCKET_NAME}"
 
 
 @asynccontextmanager
@@ -96,8 +98,9 @@ async def running_machine(
             stack.push_async_callback(_shielded_close, store)
             nursery.start_soon(store.run)
             ends.server = SocketServer(store)
-            stack.callback(_remove, socket_path)
+            stack.callback(_remove, socket_path, machine)
             await nursery.start(ends.server.run, socket_path)
+            log.info("the metadata store is served to processes of this user", path=socket_path)
         bookies = [
             _bookie(machine, number, data_directory, life, ends, lines, log_level)
             for number in range(1, machine.bookies + 1)
@@ -232,11 +235,16 @@ def _autorecovery(
     return Child(plan, life, ends.ended, lines.put)
 
 
-def _remove(socket_path: str) -> None:
-    """The socket, and its directory if there is nothing else in it."""
+def _remove(socket_path: str, machine: Machine) -> None:
+    """The sockets, and their directory if there is nothing else in it. Bookies that were killed
+    leave theirs."""
+    directory = os.path.dirname(socket_path)
+    bookies = range(1, machine.bookies + 1)
+    for path in (socket_path, *(bookie_socket(directory, number) for number in bookies)):
+        with suppress(OSError):
+            os.unlink(path)
     with suppress(OSError):
-        os.unlink(socket_path)
-        os.rmdir(os.path.dirname(socket_path))
+        os.rmdir(directory)
 
 
 async def _shielded_close(store: MetadataStore) -> None:

@@ -29,7 +29,7 @@ from ledgers.placement import (
 from ledgers.quarantine import Quarantine, QuarantineRules
 from ledgers.remote.addresses import address_of_id, address_of_registration
 from ledgers.remote.config import RemoteConfig
-from ledgers.remote.network import TcpConnector
+from ledgers.remote.network import SocketConnector
 from ledgers.remote.remote_bookie import AddEncoder, RemoteBookie
 from metadata.store import MetadataUnavailable
 from protocol.bookkeeper.paths import AVAILABLE_ROOT, READ_ONLY_ROOT, available_path, read_only_path
@@ -68,9 +68,9 @@ class BookiePool:
         order: random.Random | None = None,
         secured: Callable[[Connect], Connect] | None = None,
     ) -> None:
-        """To be made in the event loop. `connect`: by TCP if it is None. `order`: shuffles bookies
-        that are equally fit. `secured`: makes connections secure, as `StartTls` does; None: they
-        stay as they are."""
+        """To be made in the event loop. `connect`: by sockets if it is None. `order`: shuffles
+        bookies that are equally fit. `secured`: makes connections secure, as `StartTls` does; None:
+        they stay as they are."""
         self.bookies: Mapping[str, BookieApi] = _Bookies(self)
         """See Cluster."""
         self.racks = RackMap()
@@ -84,14 +84,14 @@ class BookiePool:
         self._config = config if config is not None else RemoteConfig()
         self.rules = rules if rules is not None else PlacementRules()
         self._quarantine = Quarantine(quarantine if quarantine is not None else QuarantineRules())
-        self._tcp = TcpConnector()
-        self._is_tcp = connect is None
-        below: Connect = self._tcp if connect is None else connect
+        self._sockets = SocketConnector()
+        self._has_sockets = connect is None
+        below: Connect = self._sockets if connect is None else connect
         self._connect: Connect = below if secured is None else secured(below)
         self._order = order if order is not None else random.Random()
         self._encoder = AddEncoder()
         self.addresses: Mapping[str, tuple[str, int]] = {}
-        """Host and port of every registered bookie by its id."""
+        """Host and port of every registered bookie by its id, or the path of its socket and 0."""
         self._remotes: dict[str, RemoteBookie] = {}
         self._scopes: dict[str, trio.CancelScope] = {}
         self._nursery: trio.Nursery | None = None
@@ -117,8 +117,8 @@ class BookiePool:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                if self._is_tcp:
-                    nursery.start_soon(self._tcp.run)
+                if self._has_sockets:
+                    nursery.start_soon(self._sockets.run)
                 await self._read()
                 task_status.started()
                 while True:

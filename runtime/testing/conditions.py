@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 SECONDS_MAX: Final = 20.0
 
 
-async def eventually(condition: Callable[[], object]) -> None:
-    """Wait until the condition holds.
+async def eventually(condition: Callable[[], object], seconds_max: float = SECONDS_MAX) -> None:
+    """Wait until the condition holds. `seconds_max`: more where processes have to start.
 
     The bound is one of real time: a clock that jumps while a thread works would be at its end
     before the thread is.
 
     Raises: trio.TooSlowError.
     """
-    end = time.monotonic() + SECONDS_MAX
+    end = time.monotonic() + seconds_max
     # There is no event for what tests look at.
     while not condition():
         if time.monotonic() > end:

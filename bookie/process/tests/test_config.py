@@ -46,6 +46,9 @@ def test_what_the_stock_file_asks_of_another_process_is_told(tmp_path):
     [
         ("zkEnableSecurity=true", "needs metadataStoreConfigPath"),
         ("journalWriteData=false", "not in the journal"),
+        ("bookieSocketPath=run/b.sock", "an absolute path of at most 107 bytes"),
+        (f"bookieSocketPath=/{'a' * 107}", "an absolute path of at most 107 bytes"),
+        ("bookieSocketPath=/run/b.sock", "needs metadata of this machine"),
         ("bookiePort=0", "needs a bookieId"),
         ("bookiePort=70000", "at most 65535"),
         ("journalSyncDta=true", "did you mean 'journalSyncData'"),

@@ -3,6 +3,7 @@ deletes only what is proved to be gone."""
 
 import http.client
 import json
+import os
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -13,7 +14,7 @@ import trio
 from bookie.api import Status
 from bookie.disk import RealDisk
 from bookie.errors import BookieRefusesToStart, StorageError
-from bookie.net.tests.test_server import peer_of, read
+from bookie.net.tests.test_server import Peer, peer_of, read
 from bookie.net.tests.test_writes import add, answers
 from bookie.process.cluster import initialize_ledgers
 from bookie.process.config import BookieProcessConfig
@@ -21,6 +22,7 @@ from bookie.process.identity import Identity
 from bookie.process.running import running_bookie
 from metadata.memory_store import MemoryStore
 from metadata.store import MetadataUnavailable, SessionState
+from protocol.bookkeeper.data_formats_pb2 import BookieServiceInfoFormat
 from protocol.bookkeeper.paths import (
     INSTANCE_ID_PATH,
     available_path,
@@ -88,6 +90,29 @@ async def test_it_is_known_serves_and_is_forgotten_when_it_stops(cluster, config
     assert await cluster.exists(cookie_path("b1"))
     async with running(config, cluster) as (bookie, _store), peer_of(bookie.server) as peer:
         assert (await peer.ask(read(1, 0))).status == Status.OK
+
+
+async def test_it_is_served_and_registered_at_a_path_and_at_no_port(cluster, config, tmp_path):
+    path = str(tmp_path / "run" / "b1.sock")
+    config = replace(config, bookieSocketPath=path)
+    async with running(config, cluster) as (bookie, _store):
+        assert (bookie.server.port, bookie.socket_path) == (0, path)
+        async with await trio.open_unix_socket(path) as stream:
+            assert (await Peer(stream, 2).ask(add(1, 0))).status == Status.OK
+        info = BookieServiceInfoFormat()
+        info.ParseFromString((await cluster.get(available_path("b1")))[0])
+        [endpoint] = info.endpoints
+        assert (endpoint.protocol, endpoint.host) == ("bookie-rpc+unix", path)
+    assert os.listdir(tmp_path / "run") == []
+
+
+async def test_a_path_that_cannot_be_listened_at_is_refused(cluster, config, tmp_path):
+    path = tmp_path / "b1.sock"
+    path.write_text("a file")
+    refused = await refusal(replace(config, bookieSocketPath=str(path)), cluster)
+    assert (
+        refused == f"cannot listen at {path} (bookieSocketPath): there is a file that is no socket"
+    )
 
 
 async def test_no_cluster_is_refused(config):

@@ -54,6 +54,10 @@ def test_the_files_of_a_bookie_are_those_that_bookkeeper_names(tmp_path):
         ({"tlsCertificatePath": ""}, "tlsCertificatePath is not set"),
         ({"tlsTrustStore": ""}, "tlsClientAuthentication needs tlsTrustStore"),
         ({"tlsEnabledProtocols": "SSLv3"}, "tlsEnabledProtocols: 'SSLv3'"),
+        (
+            {"bookieSocketPath": "/b", "metadataServiceUri": "metadata-store:unix:/m"},
+            "TLS is for bookies that have a port",
+        ),
         ({"tlsKeyStoreTypo": "PEM"}, "did you mean 'tlsKeyStoreType'"),
         ({"bookieAuthProviderFactoryClass": "x.Y"}, "set tlsClientAuthentication"),
     ],

@@ -20,6 +20,16 @@ from settings.reading import ConfigError, Setting, load_config
 
 SOCKET = "/data/run/metadata.sock"
 
+_CLASSES = "org.apache.pulsar."
+CREDENTIALS = {
+    "authenticationEnabled": "true",
+    "authenticationProviders": f"{_CLASSES}broker.authentication.AuthenticationProviderToken",
+    "tokenSecretKey": "data:;base64,MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
+    "superUserRoles": "broker",
+    "brokerClientAuthenticationPlugin": f"{_CLASSES}client.impl.auth.AuthenticationToken",
+    "brokerClientAuthenticationParameters": "token:any",
+}
+
 
 def settings(**keys):
     return [Setting(key, value, "test") for key, value in keys.items()]
@@ -201,21 +211,33 @@ def test_variables_of_the_parent_do_not_overrule_the_keys_of_a_child():
     }
 
 
-def test_open_ports_of_bookies_are_named_where_brokers_ask_for_credentials():
-    def notices(*settings):
-        given = [Setting(key, value, "test") for key, value in settings]
-        machine, _ = read_machine(1, 2, given, {}, "/run/metadata.sock", strict=False)
-        return [each for each in machine.notices if "fence all ledgers" in each]
+def notices_of(machine):
+    return [each for each in machine.notices if "fence all ledgers" in each]
 
-    of_pulsar = "org.apache.pulsar"
-    provider = f"{of_pulsar}.broker.authentication.AuthenticationProviderToken"
-    assert notices() == []
-    [said] = notices(
-        ("authenticationEnabled", "true"),
-        ("authenticationProviders", provider),
-        ("tokenSecretKey", "data:;base64,MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="),
-        ("superUserRoles", "broker"),
-        ("brokerClientAuthenticationPlugin", f"{of_pulsar}.client.impl.auth.AuthenticationToken"),
-        ("brokerClientAuthenticationParameters", "token:any"),
-    )
-    assert "every user of this machine" in said
+
+def test_bookies_have_sockets_instead_of_ports_where_brokers_ask_for_credentials():
+    assert bookie_config(machine_of(1, 2), 1).bookieSocketPath == ""
+    machine = machine_of(1, 2, **CREDENTIALS)
+    assert [bookie_config(machine, number).bookieSocketPath for number in (1, 2)] == [
+        "/data/run/bookie-1.sock",
+        "/data/run/bookie-2.sock",
+    ]
+    assert notices_of(machine) == []
+    assert bookie_config(machine_of(1, 2, bookiePort="-1", **CREDENTIALS), 1).bookieSocketPath
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"bookiePort": "3181"}, "Leave bookiePort out"),
+        ({"bookiePort": "0"}, "at 127.0.0.1 "),
+        ({"metadataStoreUrl": "zk:a:1/x"}, "`vela bookie` with TLS asks for certificates"),
+        ({"metadataStoreUrl": "zk:a:1/x", "bindAddress": "10.0.0.1"}, "at 10.0.0.1 "),
+    ],
+)
+def test_ports_of_bookies_are_named_where_brokers_ask_for_credentials(keys, said):
+    machine = machine_of(1, 2, **keys, **CREDENTIALS)
+    assert bookie_config(machine, 1).bookieSocketPath == ""
+    [notice] = notices_of(machine)
+    assert said in notice
+    assert notices_of(machine_of(1, 2, **keys)) == []

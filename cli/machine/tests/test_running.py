@@ -13,9 +13,10 @@ import trio
 from broker.assembly.app import running_broker
 from broker.ground.config import BrokerConfig
 from cli.machine.plan import read_machine
-from cli.machine.running import SOCKET_PATH_BYTES_MAX, running_machine, socket_path_in
+from cli.machine.running import running_machine, socket_path_in
 from runtime.line_writer import LineWriter
 from runtime.supervision import ChildFailed
+from runtime.unix_sockets import PATH_BYTES_MAX
 from settings.reading import Setting
 
 WAIT_SECONDS_MAX = 120.0
@@ -75,7 +76,7 @@ async def test_a_relative_data_directory_serves_one_process_and_then_a_machine_t
 def test_a_path_that_is_too_long_for_a_socket_is_replaced(tmp_path):
     long = tmp_path / ("d" * 100)
     path = socket_path_in(long)
-    assert len(path.encode()) <= SOCKET_PATH_BYTES_MAX
+    assert len(path.encode()) <= PATH_BYTES_MAX
     assert socket_path_in(tmp_path) == f"{tmp_path}/run/metadata.sock"
     os.rmdir(os.path.dirname(path))
 

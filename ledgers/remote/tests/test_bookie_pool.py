@@ -66,6 +66,13 @@ def test_a_registration_gives_the_address_or_leaves_it_to_the_id():
     assert address_of_registration("name", b"\xff\xff") is None
 
 
+def test_a_registration_may_name_the_path_of_a_socket():
+    at_path = registration("/run/b.sock", 0, "bookie-rpc+unix")
+    assert address_of_registration("name", at_path) == ("/run/b.sock", 0)
+    assert address_of_registration("name", registration("run", 0, "bookie-rpc+unix")) is None
+    assert address_of_registration("name", registration("/run/b.sock", 0)) is None
+
+
 async def test_bookies_come_and_go():
     store = MemoryStore()
     other = store.another_session()

@@ -14,7 +14,7 @@ from bookie.adds import NoTurn
 from bookie.api import FLAG_FENCING, LAST_ENTRY, BookieError, Status
 from bookie.tests.conftest import KEY, RecordingSink, entry, wait_until, whole
 from ledgers.remote.config import RemoteConfig
-from ledgers.remote.network import TcpConnector
+from ledgers.remote.network import SocketConnector
 from ledgers.remote.remote_bookie import AddEncoder, RemoteBookie
 from ledgers.tests.nodes import running_nodes
 from protocol.bookkeeper import v2
@@ -34,7 +34,7 @@ class CountedConnects:
     def __init__(self):
         self.sends = 0
         self.connects = 0
-        self.tcp = TcpConnector()
+        self.tcp = SocketConnector()
 
     async def __call__(self, host, port):
         self.connects += 1

@@ -13,7 +13,7 @@ from bookie.api import FLAG_FENCING, BookieError, Status
 from bookie.net.tests.test_door import Certificates, guarded
 from bookie.net.tests.test_server import fill, served_bookie
 from bookie.tests.conftest import KEY, RecordingSink, entry, whole
-from ledgers.remote.network import TcpConnector
+from ledgers.remote.network import SocketConnector
 from ledgers.remote.remote_bookie import AddEncoder, RemoteBookie
 from ledgers.remote.start_tls import StartTls
 from ledgers.remote.tests.test_remote_bookie import CALM
@@ -41,7 +41,7 @@ def rules(certificates, tmp_path):
 
 @asynccontextmanager
 async def remote(port, rules, failures, host="127.0.0.1"):
-    tcp = TcpConnector()
+    tcp = SocketConnector()
     connect = StartTls(TlsClientContexts(rules), tcp)
     bookie = RemoteBookie(
         "b", lambda: (host, port), CALM, NoTurn(), AddEncoder(), failures.append, connect
@@ -122,7 +122,7 @@ async def test_a_peer_that_breaks_the_beginning_is_left(rules, answer, told):
             await stream.send_all(answer)
             await stream.receive_some()
 
-    tcp = TcpConnector()
+    tcp = SocketConnector()
     connect = StartTls(TlsClientContexts(rules), tcp)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(tcp.run)
