@@ -48,7 +48,7 @@ LOADED_WHEN_ASKED_FOR: Final[Mapping[str, str]] = {
     "broker": "cli.broker_command",
     "copy-metadata": "cli.metadata_copy.command",
     "initialize-cluster-metadata": "cli.cluster_command",
-    "ledger": "cli.ledger_command",
+    "ledger": "cli.orphans.command",
     "perf": "cli.perf.command",
     "pipeline": "cli.pipeline_command",
     "tokens": "security.authentication.tokens_command",

@@ -24,9 +24,9 @@ from pipeline.bookies.errors import (
 )
 from pipeline.bookies.layouts import ledger_layouts
 from pipeline.bookies.reader import BookieReader, ReaderConfig
-from pipeline.compression import decompress
 from pipeline.data_loss import report_loss
 from pipeline.decode import StoredEntry, Unreadable, needs_broker, parse, rows_of
+from pipeline.engine_broker import decompress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,10 +14,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, final
 
+import pyarrow
+
 from pipeline.admin import Admin, NotFound
 from pipeline.broker_connection import BrokerAway, ConnectionLost, EntryReader
 from pipeline.chunks import ChunkBuffer, ChunkStartMissing, Whole
-from pipeline.compression import decompress
 from pipeline.data_loss import report_loss
 from pipeline.decode import StoredEntry, is_chunk, parse, rows_of
 from pipeline.plan import back_from
@@ -204,3 +205,14 @@ def _raw_entries(
             yield entry
             if (entry.ledger_id, entry.entry_id) == end:
                 return
+
+
+def decompress(codec: str, payload: bytes | memoryview, size_bytes: int) -> bytes:
+    """A payload, by Arrow, which brings the codecs along. `codec` is Arrow's name.
+
+    Raises: OSError, ValueError: the payload is damaged.
+    """
+    content: bytes = pyarrow.decompress(
+        payload, decompressed_size=size_bytes, codec=codec, asbytes=True
+    )
+    return content

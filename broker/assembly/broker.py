@@ -22,7 +22,7 @@ import trio
 from broker.assembly.authorization import authorizer_of, start_enforcement
 from broker.assembly.change_events import start_policy_log
 from broker.assembly.followers import start_followers
-from broker.assembly.listening import Ports, url_host
+from broker.assembly.listening import Ports, http_limits_from, url_host
 from broker.assembly.outliving import outliving
 from broker.assembly.parts import Served, StartError
 from broker.doors.pulsar.authenticating import Authenticating
@@ -30,7 +30,6 @@ from broker.doors.pulsar.table import BrokerCommands
 from broker.ground.turn import Turns
 from broker.http.context import AdminContext
 from broker.http.front import AdminFront, serve_http
-from broker.http.http_limits import http_limits_from
 from broker.http.metrics.exposition import MetricsSource
 from broker.net.listener import BrokerListener
 from broker.tenancy.namespaces.namespaces import Namespaces

@@ -1,5 +1,5 @@
-"""The ports of a broker: listening sockets, the error for a port that is not available, and
-URLs."""
+"""The ports of a broker: listening sockets, the error for a port that is not available, URLs, and
+the bounds of HTTP."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from broker.configuration.advertised_listeners import listeners_of
 from broker.configuration.tls_config import binary_tls, web_tls
 from broker.peers.broker_address import BrokerAddress
 from runtime.listening import open_sockets
+from runtime.open_files import http_connections_max
 from security.tls_suites import UnusableTls
 from web.https import Https
+from web.limits import HttpLimits
 from web.server import Door
 
 if TYPE_CHECKING:
@@ -144,3 +146,18 @@ def _tls_port(rules: TlsRules) -> TlsPort:
         return TlsPort(rules)
     except UnusableTls as error:
         raise StartError(str(error)) from None
+
+
+def http_limits_from(config: BrokerConfig) -> HttpLimits:
+    """The bounds of the HTTP server, from the configuration and the limit of open files."""
+    return HttpLimits(
+        connections_max=http_connections_max(config.maxHttpServerConnections),
+        head_bytes_max=config.httpMaxRequestHeaderSize,
+        buffered_bytes_max=config.webServiceMaxBufferedMB * 1024 * 1024,
+        request_seconds_max=float(config.webServiceRequestTimeoutSeconds),
+        idle_seconds_max=float(config.webServiceIdleTimeoutSeconds),
+        answer_seconds_max=float(config.webServiceAnswerTimeoutSeconds),
+        requests_per_second_max=(
+            config.httpRequestsMaxPerSecond if config.httpRequestsLimitEnabled else 0.0
+        ),
+    )

@@ -1,4 +1,7 @@
-"""`vela ledger orphans`: ledgers that no record names, listed or deleted."""
+"""`vela ledger`, with its command `orphans`: ledgers that no record names, listed or deleted.
+
+The other commands are those of `inspection`. This one needs the records of a broker.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import trio
 from cli.orphans.rule import AGE_MINUTES_MIN, Standing
 from cli.orphans.search import delete_orphans, unnamed_ledgers
 from inspection.access import access
-from inspection.command import of_store, refusing, with_tree
+from inspection.command import command, of_store, refusing, with_tree
 from inspection.ledgers import SESSION_S
 from inspection.output import Output
 from metadata.opening import open_store
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 _AGE_MINUTES: Final = 60
 
 
-@click.command("orphans")
+@command.command("orphans")
 @click.option("--delete", "is_deleting", is_flag=True, help="Delete the orphans, and nothing else.")
 @click.option(
     "--older-than-minutes",
@@ -37,7 +40,7 @@ _AGE_MINUTES: Final = 60
     help="A younger ledger is kept: it may be in the middle of being recorded.",
 )
 @of_store
-def command(
+def orphans(
     is_deleting: bool,
     age_minutes_min: int,
     url: str | None,

@@ -23,7 +23,7 @@ from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
 from broker.managed_ledger.paths import cursor_info_path, ledger_info_path
 from broker.managed_ledger.tests.world import NAME, World, append_and_wait, open_ledger
 from broker.tenancy.schemas import schema_format
-from cli.ledger_command import command
+from cli.orphans.command import command
 from cli.orphans.rule import AGE_MINUTES_MIN, Standing
 from cli.orphans.search import NotToBeTold, delete_orphans, unnamed_ledgers
 from metadata.memory_store import MemoryStore
