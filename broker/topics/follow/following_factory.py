@@ -10,7 +10,8 @@ machine, and hold some. It refuses to open them. Any broker deletes them, and ma
 of them again.
 
 The property that makes a shadow may have been written by somebody who may not read the source. Its
-right is therefore asked about whenever a shadow is opened (`ShadowRights`).
+right is therefore asked about whenever a shadow is opened (`ShadowRights`), and once more after
+its ledger is in `followed`: whoever revokes a right from then on has it closed.
 """
 
 from __future__ import annotations
@@ -223,10 +224,13 @@ class FollowingFactory:
         await self._running_in().start(ledger.run)
         try:
             await ledger.open()
+            self.followed[name] = ledger
+            await self._may_follow(shadow, source)  # it may have been revoked before this was listed
         except BaseException:
+            if self.followed.get(name) is ledger:
+                del self.followed[name]
             ledger.abandon()
             raise
-        self.followed[name] = ledger
         return ledger
 
     def _failed(self, ledger: FollowedLedger) -> None:

@@ -6,12 +6,16 @@ import json
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
+import trio
+import trio.testing
 
 from broker.managed_ledger.ledger_table import LedgerRow
+from broker.topics.follow.followed_ledger import FollowedLedger
 from broker.topics.follow.tests.cluster import SHADOW, SOURCE, Cluster, peer, settled
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import AuthorizationError
 from protocol.topic_name import TopicName
+from runtime.testing.conditions import eventually
 from web.client import fetch
 
 COPY = "persistent://mine/ns/copy"
@@ -86,6 +90,29 @@ async def test_a_shadow_is_closed_when_its_source_may_not_be_read_any_more():
             assert here.closed == [1]
             [answer] = await here.subscribe((2, "one"), topic=COPY)
             assert "no role that administers" in answer.error.message
+
+
+async def test_a_grant_that_is_revoked_while_the_shadow_opens_opens_nothing(monkeypatch):
+    async with two_tenants(**RULES) as (cluster, a, b, _):
+        await cluster.make_shadow(COPY, SOURCE)
+        permission = "namespaces/public/default/permissions/boss"
+        assert await asked(a, "POST", permission, ["consume"]) == 204
+        open_ledger = FollowedLedger.open
+
+        async def open_slowly(self):
+            await open_ledger(self)
+            assert await asked(a, "DELETE", permission) == 204
+            policies = (await b.service.namespaces.get("public/default")).policies
+            await eventually(lambda: "boss" not in policies.grants.namespace)
+            await trio.testing.wait_all_tasks_blocked()  # who is open already has been asked about
+
+        monkeypatch.setattr(FollowedLedger, "open", open_slowly)
+        with pytest.raises(AuthorizationError, match="no role that administers the tenant mine"):
+            await opened(b, COPY)
+        assert COPY not in b.service.topics
+        monkeypatch.undo()
+        assert await asked(a, "POST", permission, ["consume"]) == 204
+        assert (await opened(b, COPY)).name.full == COPY
 
 
 async def test_a_shadow_in_the_tenant_of_its_source_needs_no_grant():
