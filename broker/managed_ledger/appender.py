@@ -119,7 +119,7 @@ class Appender(OpenAppends):
         self._current: EntryWriter | None = None
         self._confirmed = -1
         self._opened_at = 0.0
-        self._rolls = RollAttempts(context.config)
+        self._rolls = RollAttempts(context.config, context.roll_pace)
         self._last_status = Status.OK
         self._met_refusal = False
         """Logs once for each ledger it happens to."""
@@ -388,7 +388,10 @@ class Appender(OpenAppends):
         if rolls.pause_s:
             await trio.sleep(rolls.pause_s)
         if rolls.is_repeated:
-            await trio.sleep(context.roll_pace.wait_s(context.clock.now()))
+            pace = context.roll_pace
+            async with pace.queue:
+                if self.state is AppendState.ROLLING:
+                    await trio.sleep(pace.wait_s(context.clock.now()))
 
     async def _replace_ledger(self) -> None:
         context = self._context

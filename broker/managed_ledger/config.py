@@ -90,6 +90,8 @@ class ManagedLedgerConfig:
     row find bookies."""
     rolls_per_second_max: float = 100.0
     """New ledgers of all topics together in the place of ledgers that failed again and again."""
+    rolls_per_second_recovering_max: float = 1000.0
+    """The same while entries of such topics are stored: see `roll_pace`."""
 
     @classmethod
     def from_broker_config(cls, config: BrokerConfig) -> ManagedLedgerConfig:

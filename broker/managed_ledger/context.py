@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from broker.ground.entry import Entry
     from broker.managed_ledger.config import ManagedLedgerConfig
     from broker.managed_ledger.entry_cache import EntryCache
-    from broker.managed_ledger.roll_attempts import RollPace
+    from broker.managed_ledger.roll_pace import RollPace
     from broker.managed_ledger.tenure import Tenure
     from ledgers.client import LedgerClient
     from metadata.store import MetadataStore

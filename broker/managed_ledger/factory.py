@@ -31,7 +31,7 @@ from broker.managed_ledger.ledger_table import LedgerRow, LedgerTable
 from broker.managed_ledger.open_appends import AppendState
 from broker.managed_ledger.owner_of_ledger import managed_ledger_of
 from broker.managed_ledger.paths import MANAGED_LEDGERS_ROOT, decode_name, ledger_info_path
-from broker.managed_ledger.roll_attempts import RollPace
+from broker.managed_ledger.roll_pace import RollPace
 from broker.managed_ledger.tenure import Tenure
 from ledgers.errors import LedgerError, LedgerNotFound, LedgerUnavailable, NotEnoughBookies
 from metadata.store import MUST_NOT_EXIST, NodeNotFound, SessionState
@@ -84,7 +84,7 @@ class ManagedLedgerFactory:
             clock,
             self.cache,
             self._spawn,
-            RollPace(config.rolls_per_second_max),
+            RollPace(config),
             Tenure(store),
         )
 

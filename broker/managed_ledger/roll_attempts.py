@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from broker.managed_ledger.config import ManagedLedgerConfig
+    from broker.managed_ledger.roll_pace import RollPace
     from ledgers.errors import NotEnoughBookies
 
 _CHECK_CONNECTIONS: Final = "see whether the bookies run, and whether this broker reaches them"
@@ -52,24 +53,6 @@ _DOUBLINGS_MAX: Final = 32
 
 
 @final
-class RollPace:
-    """Spreads the attempts of all topics of a broker whose ledgers fail again and again, so that a
-    thousand of them do not ask the metadata store for a thousand ledgers at once. Pure."""
-
-    __slots__ = ("_free_at", "_interval_s")
-
-    def __init__(self, per_second: float) -> None:
-        self._interval_s = 1 / per_second
-        self._free_at = 0.0
-
-    def wait_s(self, now: float) -> float:
-        """Seconds that the caller has to wait for its turn, which it takes with this call."""
-        at = max(now, self._free_at)
-        self._free_at = at + self._interval_s
-        return at - now
-
-
-@final
 class RollAttempts:
     """See the module docstring. `has_failed`: an attempt failed since the last confirmed entry."""
 
@@ -78,13 +61,16 @@ class RollAttempts:
         "_delay_s",
         "_died_young",
         "_failed",
+        "_pace",
         "_short_lived",
         "_until",
         "has_failed",
     )
 
-    def __init__(self, config: ManagedLedgerConfig) -> None:
+    def __init__(self, config: ManagedLedgerConfig, pace: RollPace) -> None:
+        """`pace`: of the broker, which learns what becomes of the attempts of each topic."""
         self._config = config
+        self._pace = pace
         self._failed = 0
         self._died_young = 0
         """Ledgers in a row that confirmed entries and failed soon afterwards."""
@@ -126,6 +112,7 @@ class RollAttempts:
         """A ledger could not be made, or took no entry at all."""
         self._failed += 1
         self.has_failed = True
+        self._pace.failed()
 
     def ended(self, entries: int, lived_s: float) -> None:
         """A ledger that confirmed so many entries takes no more of them."""
@@ -135,6 +122,8 @@ class RollAttempts:
             entries <= config.young_ledger_entries and lived_s < config.broken_delay_max_s
         )
         self._died_young = self._died_young + 1 if is_young else 0
+        if self.is_repeated:
+            self._pace.failed()
 
     def rolled_over(self) -> None:
         """A ledger that took entries is replaced because it is full or old, and not because it
@@ -160,6 +149,8 @@ class RollAttempts:
 
     def succeeded(self) -> None:
         """An entry was confirmed."""
+        if self.has_failed:
+            self._pace.succeeded()
         self._failed = 0
         self._delay_s = 0.0
         self.has_failed = False

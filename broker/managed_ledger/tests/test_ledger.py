@@ -517,6 +517,44 @@ async def test_a_thousand_topics_whose_ledgers_fail_take_turns(autojump_clock):
         assert last_id - first_id <= 100 + 10 * 3 + 10
 
 
+async def outage(world, ledgers):
+    """Every topic is given up, and may make another attempt."""
+    world.bookie.add_status = lambda *_: Status.NOT_ENOUGH_BOOKIES
+    for ledger in ledgers:
+        append(ledger, b"lost")
+    await trio.sleep(2 * len(ledgers) / world.config.rolls_per_second_max + 10)
+    assert all(ledger.state is AppendState.BROKEN for ledger in ledgers)
+    world.bookie.add_status = lambda *_: Status.OK
+
+
+async def test_after_an_outage_many_topics_go_on_soon(autojump_clock):
+    world = World(rolls_per_second_max=5.0)
+    async with world.broker() as factory:
+        ledgers = [await open_ledger(factory, f"public/default/persistent/{n}") for n in range(100)]
+        await outage(world, ledgers)
+        begun = trio.current_time()
+        while not all(ledger.listener.appended for ledger in ledgers):
+            for ledger in ledgers:
+                append(ledger, b"again")
+            await trio.sleep(0.1)
+        assert trio.current_time() - begun < 100 / 5 / 2
+
+
+async def test_topics_that_are_closed_use_no_turns(autojump_clock):
+    world = World(rolls_per_second_max=1.0)
+    async with world.broker() as factory:
+        ledgers = [await open_ledger(factory, f"public/default/persistent/{n}") for n in range(40)]
+        await outage(world, ledgers)
+        for ledger in ledgers:
+            append(ledger, b"waits for its turn")
+        *closed, last = ledgers
+        for ledger in closed:
+            await factory.close(ledger.name)
+        await trio.sleep(3)
+        assert last.state is AppendState.OPEN
+        assert last.listener.appended
+
+
 async def test_after_a_short_outage_publishing_goes_on_soon(autojump_clock):
     world = World()
     async with world.broker() as factory:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bookie.api import Status
 from broker.managed_ledger.config import ManagedLedgerConfig
-from broker.managed_ledger.roll_attempts import RollAttempts, RollPace, no_entries
+from broker.managed_ledger.roll_attempts import RollAttempts, no_entries
+from broker.managed_ledger.roll_pace import RollPace
 
 CONFIG = ManagedLedgerConfig(roll_attempts_max=3, roll_retry_delay_s=0.5, broken_delay_max_s=3.0)
 
 
 def test_a_few_attempts_are_made_at_once_and_with_pauses():
-    attempts = RollAttempts(CONFIG)
+    attempts = RollAttempts(CONFIG, RollPace(CONFIG))
     pauses = []
     while attempts.is_left:
         pauses.append(attempts.pause_s)
@@ -21,7 +24,7 @@ def test_a_few_attempts_are_made_at_once_and_with_pauses():
 
 
 def test_after_those_single_ones_are_made_after_delays_that_double_up_to_a_bound():
-    attempts = RollAttempts(CONFIG)
+    attempts = RollAttempts(CONFIG, RollPace(CONFIG))
     now = 10.0
     delays = []
     for _ in range(5):
@@ -38,7 +41,7 @@ def test_after_those_single_ones_are_made_after_delays_that_double_up_to_a_bound
 
 
 def test_a_confirmed_entry_ends_it():
-    attempts = RollAttempts(CONFIG)
+    attempts = RollAttempts(CONFIG, RollPace(CONFIG))
     for _ in range(3):
         attempts.failed()
     attempts.give_up(0.0)
@@ -52,7 +55,7 @@ def test_a_confirmed_entry_ends_it():
 
 
 def test_a_topic_with_a_single_attempt_is_broken_until_an_entry_is_confirmed():
-    attempts = RollAttempts(ManagedLedgerConfig(roll_attempts_max=1))
+    attempts = RollAttempts(ManagedLedgerConfig(roll_attempts_max=1), RollPace(CONFIG))
     attempts.failed()
     attempts.give_up(0.0)
     assert attempts.is_left
@@ -67,7 +70,7 @@ def test_the_advice_is_about_what_failed():
 
 
 def test_ledgers_that_die_young_are_replaced_ever_less_often():
-    attempts = RollAttempts(CONFIG)
+    attempts = RollAttempts(CONFIG, RollPace(CONFIG))
     pauses = []
     for _ in range(6):
         attempts.succeeded()  # an entry or two found enough bookies
@@ -83,7 +86,7 @@ def test_ledgers_that_die_young_are_replaced_ever_less_often():
 
 
 def test_a_ledger_that_is_replaced_because_it_is_full_ends_the_pauses():
-    attempts = RollAttempts(CONFIG)
+    attempts = RollAttempts(CONFIG, RollPace(CONFIG))
     for _ in range(6):
         attempts.ended(entries=9, lived_s=0.1)
     attempts.succeeded()
@@ -94,9 +97,32 @@ def test_a_ledger_that_is_replaced_because_it_is_full_ends_the_pauses():
 
 
 def test_the_topics_of_a_broker_take_turns():
-    pace = RollPace(per_second=10.0)
+    pace = RollPace(ManagedLedgerConfig(rolls_per_second_max=10.0))
     assert [round(pace.wait_s(5.0), 3) for _ in range(4)] == [0.0, 0.1, 0.2, 0.3]
     assert pace.wait_s(60.0) == 0.0
+
+
+def test_turns_come_closer_while_topics_recover_and_are_far_between_after_a_failure():
+    pace = RollPace(CONFIG)
+    recovering = [RollAttempts(CONFIG, pace) for _ in range(10_000)]
+    for attempts in recovering:
+        attempts.failed()
+    now = 0.0
+    for attempts in recovering:
+        now += pace.wait_s(now)
+        attempts.succeeded()
+    assert now < 11
+    recovering[0].failed()
+    pace.wait_s(now)
+    assert pace.wait_s(now) - pace.wait_s(now) == pytest.approx(-0.01)
+
+
+def test_topics_that_never_failed_bring_no_turn_closer():
+    pace = RollPace(CONFIG)
+    for _ in range(100):
+        RollAttempts(CONFIG, pace).succeeded()
+    pace.wait_s(0.0)
+    assert pace.wait_s(0.0) == pytest.approx(0.01)
 
 
 def test_the_advice_names_the_key_that_lets_ledgers_do_with_fewer_bookies():

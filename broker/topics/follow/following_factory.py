@@ -33,7 +33,7 @@ from broker.managed_ledger.ledger_record import (
 )
 from broker.managed_ledger.owner_of_ledger import managed_ledger_of
 from broker.managed_ledger.paths import decode_name, ledger_info_path
-from broker.managed_ledger.roll_attempts import RollPace
+from broker.managed_ledger.roll_pace import RollPace
 from broker.managed_ledger.tenure import Tenure
 from broker.topics.broadcast.selection import PROPERTY
 from broker.topics.follow.followed_ledger import FollowedLedger
@@ -101,7 +101,7 @@ class FollowingFactory:
             clock,
             ordinary.cache,
             self._spawn,
-            RollPace(config.rolls_per_second_max),
+            RollPace(config),
             Tenure(store),
         )
         self.followed: dict[str, FollowedLedger] = {}
@@ -225,7 +225,7 @@ class FollowingFactory:
         try:
             await ledger.open()
             self.followed[name] = ledger
-            await self._may_follow(shadow, source)  # it may have been revoked before this was listed
+            await self._may_follow(shadow, source)  # it may be revoked by now
         except BaseException:
             if self.followed.get(name) is ledger:
                 del self.followed[name]
