@@ -68,7 +68,8 @@ class Entry:
 
     @property
     def is_withheld(self) -> bool:
-        """Whether no client gets it: the metadata cannot be read, or it is a marker."""
+        """Whether no client gets it: the metadata cannot be read, or it is a marker, or the view of
+        the log that gave it holds it back."""
         return self.messages() == 0
 
     def messages(self) -> int:
@@ -87,6 +88,11 @@ def entries_of(payloads: list[bytes], message_counts: list[int] | None) -> list[
     for index, payload in enumerate(payloads):
         entries.append(Entry(payload, message_counts[index], _EARLIEST, True))
     return entries
+
+
+def withheld(entry: Entry) -> Entry:
+    """The same entry, for readers of a view of the log that holds it back."""
+    return Entry(entry.data, 0, entry.position)
 
 
 def entries_read(ledger_id: int, first_entry_id: int, payloads: list[bytes]) -> list[Entry]:

@@ -188,9 +188,12 @@ def use_limits(shared, limits):
 
 
 @asynccontextmanager
-async def running(limits=None, clock=None, tls=None, authentication=None, **settings):
-    """A broker with these settings; `limits` replaces fields of NetLimits, `tls` is a TlsPort. With
-    `authentication` clients must show credentials, and the roles of proxies are checked."""
+async def running(
+    limits=None, clock=None, tls=None, authentication=None, part_kinds=(), **settings
+):
+    """A broker with these settings; `limits` replaces fields of NetLimits, `tls` is a TlsPort, and
+    `part_kinds` come beside the stock ones. With `authentication` clients must show credentials,
+    and the roles of proxies are checked."""
     keep = {"defaultRetentionTimeInMinutes": -1, "defaultRetentionSizeInMB": -1}
     config = replace(BrokerConfig(), **{**keep, **settings})
     clock = clock or SystemClock()
@@ -214,17 +217,15 @@ async def running(limits=None, clock=None, tls=None, authentication=None, **sett
             subscription_kinds=SubscriptionKinds(
                 BroadcastKind(WindowMemory(config.managedLedgerCacheSizeMB << 20)), STOCK
             ),
-            part_kinds=stock_parts(config, clock),
+            part_kinds=(*part_kinds, *stock_parts(config, clock)),
             turns=Turns(),
             clock=clock,
         )
         if limits:
             use_limits(service.connections, limits)
-        authenticating = (
-            None
-            if authentication is None
-            else Authenticating(authentication, config, checks_proxies=True)
-        )
+        authenticating = None
+        if authentication is not None:
+            authenticating = Authenticating(authentication, config, checks_proxies=True)
         authorizer = None
         if config.authorizationEnabled:
             authorizer = Authorizer(rules_from(config), namespaces, TenantAdmins(store))

@@ -23,7 +23,7 @@ from protocol.errors import NotAllowed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker.topics.broadcast.snapshot_store import SnapshotCursor, SnapshotLedgers
+    from broker.topics.broadcast.snapshot_store import SnapshotCursor
     from broker.topics.broadcast.window_memory import WindowMemory
     from broker.topics.subscription.api import Subscription
     from broker.topics.subscription.factory import TopicContext
@@ -141,10 +141,10 @@ class BroadcastKind:
             durable=request.durable,
         )
         store = None
-        client = getattr(ledger, "client", None)
+        client = ledger.client
         if request.durable and client is not None:
             store = SnapshotStore(
-                cast("SnapshotLedgers", client),
+                client,
                 cast("SnapshotCursor", cursor),
                 broadcast_custom_metadata(context.topic_name, request.name),
             )

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from broker.ground.entry import Entry
+    from ledgers.client import LedgerClient
     from protocol.position import Position
 
 
@@ -71,7 +72,12 @@ class CursorPort(Protocol):
 
 
 class LedgerPort(Protocol):
-    """The log of one topic."""
+    """The log of one topic, or a view of it. The view decides which entries no client gets
+    (`Entry.is_withheld`): those that none can use, and those that it gives as withheld."""
+
+    @property
+    def client(self) -> LedgerClient | None:
+        """For what a subscription keeps in ledgers of its own; None: it keeps nothing."""
 
     @property
     def last_confirmed(self) -> Position:

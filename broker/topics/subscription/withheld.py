@@ -5,6 +5,7 @@
   the entry again when it returns.
 * Markers, which Pulsar's brokers write for transactions and for replicated subscriptions. They mean
   nothing to a client.
+* Entries that the view of the log holds back (`LedgerPort`).
 
 Every kind of subscription acknowledges them instead when their turn comes, as Pulsar does.
 """
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, final
 
 import structlog
 
-from protocol.metadata import is_marker
+from protocol.metadata import count_messages, is_marker
 
 if TYPE_CHECKING:
     from broker.ground.entry import Entry
@@ -25,7 +26,7 @@ _log = structlog.get_logger()
 
 @final
 class WithheldEntries:
-    """Tells the operator about the first unreadable one of a subscription. Markers are nothing
+    """Tells the operator about the first unreadable one of a subscription. The others are nothing
     unusual."""
 
     __slots__ = ("_subscription", "_told", "_topic")
@@ -37,7 +38,7 @@ class WithheldEntries:
 
     def skipped(self, entry: Entry) -> None:
         """The entry is not delivered."""
-        if self._told or is_marker(entry.metadata):
+        if self._told or is_marker(entry.metadata) or count_messages(entry.data):
             return
         self._told = True
         _log.warning(

@@ -13,23 +13,21 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, final
 
 from broker.ground.entry import first_within
+from broker.topics.topic.log_view import LogView
 from protocol.position import EARLIEST
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from broker.ground.entry import Entry
-    from broker.managed_ledger.ledger import ManagedLedger
-    from broker.topics.subscription.ports import CursorPort
+    from broker.topics.subscription.ports import LedgerPort
     from protocol.position import Position
 
 
 @final
-class CompactedLog:
+class CompactedLog(LogView):
     """See the module docstring. All kept entries are in memory."""
 
-    def __init__(self, ledger: ManagedLedger) -> None:
-        self._ledger = ledger
+    def __init__(self, log: LedgerPort) -> None:
+        super().__init__(log)
         self._positions: list[Position] = []
         self.kept: list[Entry] = []
         """The entries that compaction kept, in order. Never changed."""
@@ -46,27 +44,12 @@ class CompactedLog:
         """How many entries were kept."""
         return len(self.kept)
 
-    # --- LedgerPort ---------------------------------------------------------------------
-
-    @property
-    def last_confirmed(self) -> Position:
-        """See LedgerPort."""
-        return self._ledger.last_confirmed
+    # --- LogView ------------------------------------------------------------------------
 
     @property
     def first_position(self) -> Position:
         """See LedgerPort."""
         return self.next_position(EARLIEST)
-
-    @property
-    def terminated(self) -> bool:
-        """See LedgerPort."""
-        return self._ledger.terminated
-
-    @property
-    def cursors(self) -> Mapping[str, CursorPort]:
-        """See LedgerPort."""
-        return self._ledger.cursors
 
     def next_position(self, position: Position) -> Position:
         """See LedgerPort."""
@@ -75,12 +58,12 @@ class CompactedLog:
             if at < len(self._positions):
                 return self._positions[at]
             position = self.horizon
-        return self._ledger.next_position(position)
+        return self._log.next_position(position)
 
     def previous_position(self, position: Position) -> Position:
         """See LedgerPort."""
         if position > self.horizon:
-            before = self._ledger.previous_position(position)
+            before = self._log.previous_position(position)
             if before > self.horizon and before[1] >= 0:
                 return before
         at = bisect_left(self._positions, position)
@@ -89,39 +72,21 @@ class CompactedLog:
         ledger_id, entry_id = self.first_position
         return (ledger_id, entry_id - 1)
 
-    def position_after_n(self, position: Position, n: int) -> Position:
-        """See LedgerPort. Counted in the topic."""
-        return self._ledger.position_after_n(position, n)
-
     def entries_between(self, after: Position, up_to: Position) -> int:
         """See LedgerPort."""
         positions = self._positions
         kept = bisect_right(positions, up_to) - bisect_right(positions, after)
-        return max(0, kept) + self._ledger.entries_between(max(after, self.horizon), up_to)
+        return max(0, kept) + self._log.entries_between(max(after, self.horizon), up_to)
 
     def read_nowait(self, position: Position, count_max: int, bytes_max: int) -> list[Entry] | None:
         """See LedgerPort."""
         found = self._kept_from(position, count_max, bytes_max)
-        return found or self._ledger.read_nowait(self._after(position), count_max, bytes_max)
+        return found or self._log.read_nowait(self._after(position), count_max, bytes_max)
 
     async def read(self, position: Position, count_max: int, bytes_max: int) -> list[Entry]:
         """See LedgerPort."""
         found = self._kept_from(position, count_max, bytes_max)
-        return found or await self._ledger.read(self._after(position), count_max, bytes_max)
-
-    async def find_by_publish_time(self, publish_time_ms: int) -> Position:
-        """See LedgerPort."""
-        return await self._ledger.find_by_publish_time(publish_time_ms)
-
-    async def find_expired(self, before_ms: int) -> Position:
-        """See LedgerPort."""
-        return await self._ledger.find_expired(before_ms)
-
-    async def open_cursor(
-        self, name: str, initial: Position, properties: Mapping[str, str], durable: bool = True
-    ) -> CursorPort:
-        """See LedgerPort."""
-        return await self._ledger.open_cursor(name, initial, properties, durable)
+        return found or await self._log.read(self._after(position), count_max, bytes_max)
 
     def _after(self, position: Position) -> Position:
         ledger_id, entry_id = self.horizon

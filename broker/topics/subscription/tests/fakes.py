@@ -83,6 +83,7 @@ class FakeLedger:
         self.cached_from = (0, 0)
         self.reads = 0
         self.read_error = None
+        self.client = None
 
     def append(self, *datas):
         for data in datas:
