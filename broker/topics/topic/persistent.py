@@ -5,6 +5,7 @@ The way of its messages is in `broker.topics.topic.publishing`.
 
 from __future__ import annotations
 
+import re
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -20,7 +21,7 @@ from broker.topics.topic.message_expiry import expire_backlogs
 from broker.topics.topic.newest_message import NewestOfTopic, newest_position
 from broker.topics.topic.publishing import PublishingTopic
 from broker.topics.topic.storage import StoredCounts
-from protocol.errors import NotAllowed, ProtocolError
+from protocol.errors import MetadataError, NotAllowed, ProtocolError
 from runtime.locks import RareLock
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 TOPIC_EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
+_EPOCH: Final = re.compile(r"[+-]?[0-9]{1,30}")
 
 
 @final
@@ -109,7 +111,7 @@ class PersistentTopic(PublishingTopic):
     async def recover(self) -> None:
         """Restore the state that the cursors of the ledger hold: parts and subscriptions."""
         epoch = self.ledger.properties.get(TOPIC_EPOCH_PROPERTY)
-        self.access.epoch = None if epoch is None else int(epoch)
+        self.access.epoch = None if epoch is None else _epoch_of(epoch, self.name)
         try:
             async with self._applying:
                 await self._apply_parts()  # subscriptions read through them
@@ -305,3 +307,13 @@ class PersistentTopic(PublishingTopic):
         self._leave_parts()
         self.backlog.disconnect()
         self.ledger.disconnect()
+
+
+def _epoch_of(text: str, topic: TopicName) -> int:
+    """The number in the property, as Java reads a long. Raises: MetadataError."""
+    if _EPOCH.fullmatch(text) and -(2**63) <= int(text) < 2**63:
+        return int(text)
+    raise MetadataError(
+        f"The property {TOPIC_EPOCH_PROPERTY} of {topic.full} is {text!r:.100}, and no number."
+        " Remove it from the topic's record, or restore that from a backup"
+    )

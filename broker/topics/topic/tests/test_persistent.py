@@ -7,9 +7,10 @@ import trio
 
 from broker.net.tests.harness import T, running
 from broker.topics.topic.dedup_store import DEDUP_CURSOR
+from broker.topics.topic.persistent import TOPIC_EPOCH_PROPERTY
 from broker.topics.topic.tests.dedup_of import dedup_of
 from protocol import client as c
-from protocol.errors import BrokerError, ServerError
+from protocol.errors import BrokerError, MetadataError, ServerError
 from protocol.metadata import broker_entry_metadata
 from protocol.topic_name import TopicName
 from runtime.testing.conditions import eventually
@@ -377,3 +378,16 @@ async def test_an_entry_metadata_interceptor_adds_its_own_field_only(kinds):
             await broker.service.unload_topic(TopicName.parse(TOPIC))
             await connection.expect(T.CLOSE_PRODUCER)
             await connection.producer(TOPIC)
+
+
+@pytest.mark.parametrize("epoch", ["", "x", "1.5", "1_000", " 1", "\u0661", "9223372036854775808"])
+async def test_a_topic_epoch_that_is_no_number_is_damage_that_is_named(epoch):
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC)
+        property_ = TOPIC_EPOCH_PROPERTY
+        await broker.topic(TOPIC).ledger.change_properties(lambda old: {**old, property_: epoch})
+        await broker.service.unload_topic(TopicName.parse(TOPIC))
+        await connection.expect(T.CLOSE_PRODUCER)
+        with pytest.raises(MetadataError, match=rf"{property_}.*Remove"):
+            await broker.service.get_or_load_topic(TopicName.parse(TOPIC), create=False)
