@@ -6,6 +6,7 @@
   clock, chance, file or thread. The whole of protocol/ is.
 - Files and functions stay short enough to be read.
 - Links between pages lead somewhere.
+- Each module is named in the DESIGN page of its room, and files that pages name exist.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import ast
 import re
 import tomllib
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -66,6 +68,7 @@ PROTOCOL_TOOLS: Final = frozenset({"protocol.generate"})
 FILE_LINES_MAX: Final = 700
 FUNCTION_LINES_MAX: Final = 70
 
+_TOKEN = re.compile(r"`([^`\s]+)`")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.*?) *#*$", re.MULTILINE)
 _CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
@@ -313,3 +316,82 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
         if not there.exists() or (anchor and there.is_file() and anchor not in _anchors(there)):
             dead.append(link)
     assert not dead
+
+
+def _design_page(path: Path) -> Path:
+    """The nearest page that is about the module's folder."""
+    above = [folder / "DESIGN.md" for folder in path.parents if folder.is_relative_to(TREE)]
+    return next((page for page in above if page.exists()), TREE / "docs" / "impl.md")
+
+
+def _matches(module: str, token: str) -> bool:
+    """Whether a page that says `token` names the module, whose path it has without its ending."""
+    end = "/" + re.sub(r"<\w+>", "*", token.removesuffix(".py"))
+    return fnmatch(f"/{module}", f"*{end}") if "*" in end else f"/{module}".endswith(end)
+
+
+@cache
+def _named_on(page: Path) -> frozenset[str]:
+    """What a page names in backticks. `<part>` stands for any name."""
+    text = _CODE.sub("", page.read_text(encoding="utf-8"))
+    return frozenset(_TOKEN.findall(text))
+
+
+def _is_named(path: Path) -> bool:
+    """By its name, a pattern, or the name of a folder that the page describes as one."""
+    page = _design_page(path)
+    module = path.relative_to(TREE).with_suffix("").as_posix()
+    below = path.relative_to(page.parent).as_posix() if page.name == "DESIGN.md" else module
+    return any(
+        below.startswith(token) if token.endswith("/") else _matches(module, token)
+        for token in _named_on(page)
+    )
+
+
+def test_each_module_is_named_in_the_page_of_its_room() -> None:
+    unnamed = {
+        _name(path): _design_page(path).relative_to(TREE).as_posix()
+        for path in FILES
+        if not (_is_test(_name(path)) or re.match(r"__init__|test_", path.stem))
+        and not _is_named(path)
+    }
+    assert unnamed == {}
+
+
+def _files_of_tables(page: Path) -> set[str]:
+    """What the first columns of its tables of files name, below the folder of the page."""
+    files: set[str] = set()
+    is_of_files = False
+    for line in page.read_text(encoding="utf-8").splitlines():
+        cells = line.split("|")
+        if len(cells) < 3:
+            is_of_files = False
+        elif is_of_files:
+            files |= set(_TOKEN.findall(cells[1]))
+        else:
+            is_of_files = re.match(r" (file|module)s?\b", cells[1]) is not None
+    return files
+
+
+NAMEABLE: Final = [
+    path.relative_to(TREE).with_suffix("").as_posix()
+    for path in (*FILES, *(TREE / ".ci").glob("*.py"))
+]
+
+
+def _is_file(token: str, below: str = "") -> bool:
+    return any(module.startswith(below) and _matches(module, token) for module in NAMEABLE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TREE)))
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    gone = {each for each in _named_on(page) if each.endswith(".py") and not _is_file(each)}
+    if page.name == "DESIGN.md":
+        room = page.parent.relative_to(TREE).as_posix()
+        gone |= {
+            each
+            for each in _files_of_tables(page)
+            if not _is_file(each, "" if "/" in each else room)
+            and not any(page.parent.glob(f"{each}*"))
+        }
+    assert gone == set()
