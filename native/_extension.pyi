@@ -1,4 +1,4 @@
-# The functions of source/*.c. Their docstrings are in native/pure.
+# The functions that source/extension.h lists. Their docstrings are in native/pure.
 
 from array import array
 

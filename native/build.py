@@ -21,6 +21,11 @@ SOURCE_DIRECTORY: Final = Path(__file__).parent / "source"
 PROCESSORS: Final = ("x86_64", "AMD64")
 """Where the instructions for CRC-32C are used. Elsewhere Vela runs without the extension."""
 
+COMPILER_FLAGS: Final = (
+    *("-O2", "-Wall", "-Wextra", "-Wno-unused-parameter"),
+    # A part calls another one directly, as if both were one file.
+    "-fvisibility=hidden",
+)
 
 SANITIZERS: Final = (
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
@@ -30,8 +35,8 @@ SANITIZERS: Final = (
 
 
 def extensions(flags: Sequence[str] = ()) -> list[Extension]:
-    """The one extension, or none on other processors. Paths are relative to the project. `flags`:
-    more of them for the compiler and the linker."""
+    """The one extension, or none on other processors. Paths are relative to the project.
+    `flags`: more of them for the compiler and the linker."""
     from setuptools import Extension
 
     if platform.machine() not in PROCESSORS:
@@ -39,13 +44,12 @@ def extensions(flags: Sequence[str] = ()) -> list[Extension]:
     root = SOURCE_DIRECTORY.parent.parent
     sources = sorted(str(path.relative_to(root)) for path in SOURCE_DIRECTORY.glob("*.c"))
     headers = [str(path.relative_to(root)) for path in SOURCE_DIRECTORY.glob("*.h")]
-    warnings = ["-O2", "-Wall", "-Wextra", "-Wno-unused-parameter"]
     return [
         Extension(
             MODULE,
             sources,
             depends=headers,
-            extra_compile_args=[*warnings, *flags],
+            extra_compile_args=[*COMPILER_FLAGS, *flags],
             extra_link_args=list(flags),
         )
     ]
