@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import fields
-from typing import TYPE_CHECKING, Final, cast, final
+from typing import TYPE_CHECKING, Final, final
 
 import structlog
 import trio
@@ -109,8 +109,7 @@ class Embedded:
         return Storage(
             store=store,
             ledgers=ledgers,
-            # A topic uses a followed ledger in all respects like a managed one.
-            factory=cast("ManagedLedgerFactory", following),
+            factory=following,
             health=_BookieHealth(bookie),
             bookie=bookie,
             kick=bookie.kick,

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from broker.ground.config import BrokerConfig
     from broker.ground.turn import Turns
     from broker.http.context import StorageHealth
-    from broker.managed_ledger.factory import ManagedLedgerFactory
     from broker.peers.broker_address import BrokerAddress
     from broker.peers.broker_client import BrokerClient
     from broker.peers.ownership import Cluster, Ownership
     from broker.tenancy.authorization.authorizer import Authorizer
     from broker.topics.follow.following_factory import FollowingFactory
     from broker.topics.service import BrokerService
+    from broker.topics.topic.topic_ledger import TopicLedgers
     from ledgers.client import LedgerClient
     from metadata.store import MetadataStore
     from runtime.clock import Clock
@@ -57,7 +57,7 @@ class Storage:
 
     store: MetadataStore
     ledgers: LedgerClient
-    factory: ManagedLedgerFactory
+    factory: TopicLedgers
     health: StorageHealth
     bookie: Bookie | None = None
     """The bookie of this process, if it has one."""

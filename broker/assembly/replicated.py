@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final, cast, final
+from typing import TYPE_CHECKING, Final, final
 
 import trio
 
@@ -119,8 +119,7 @@ class Replicated:
         return Storage(
             store=store,
             ledgers=ledgers,
-            # A topic uses a followed ledger in all respects like a managed one.
-            factory=cast("ManagedLedgerFactory", following),
+            factory=following,
             health=_BookiesHealth(pool, shortage),
             kick=pool.kick,
             metadata_url=self._metadata_url,

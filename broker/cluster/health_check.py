@@ -8,7 +8,7 @@ a producer of Pulsar makes them.
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
@@ -22,8 +22,7 @@ from protocol.topic_name import PERSISTENT
 from runtime.locks import KeyedLocks
 
 if TYPE_CHECKING:
-    from broker.managed_ledger.factory import ManagedLedgerFactory
-    from broker.managed_ledger.ledger import ManagedLedger
+    from broker.managed_ledger.context import AppendListener
     from protocol.position import Position
     from runtime.clock import Clock
 
@@ -31,13 +30,38 @@ _PRODUCER: Final = "healthcheck"
 _BYTES_MAX: Final = 64 * 1024
 
 
+class HealthLedger(Protocol):
+    """A managed ledger, as the check uses it."""
+
+    @property
+    def listener(self) -> AppendListener | None:
+        """Gets the outcome of appends."""
+
+    @listener.setter
+    def listener(self, listener: AppendListener) -> None: ...
+
+    def append_run(self, entries: list[Entry], contexts: list[object]) -> None:
+        """Append entries."""
+
+    def kick(self) -> None:
+        """They may be written now."""
+
+    async def read(self, position: Position, count_max: int, bytes_max: int) -> list[Entry]:
+        """Raises: BrokerError PersistenceError."""
+
+
+class HealthLedgers(Protocol):
+    """Opens managed ledgers."""
+
+    async def open(self, name: str) -> HealthLedger:
+        """Raises: BrokerError, OwnershipLost."""
+
+
 @final
 class HealthCheck:
     """One check of a topic runs at a time; others wait for their turn."""
 
-    def __init__(
-        self, factory: ManagedLedgerFactory, clock: Clock, seconds_max: float = 30.0
-    ) -> None:
+    def __init__(self, factory: HealthLedgers, clock: Clock, seconds_max: float = 30.0) -> None:
         """`seconds_max`: for one check, with its waiting."""
         self._factory = factory
         self._clock = clock
@@ -75,11 +99,11 @@ class HealthCheck:
         return encode_message(metadata, str(uuid.uuid4()).encode())
 
 
-async def _stored(ledger: ManagedLedger, message: bytes) -> Position:
+async def _stored(ledger: HealthLedger, message: bytes) -> Position:
     """The position of the message, once it is durable. Raises: BrokerError."""
     attempt = _Attempt()
     ledger.listener = attempt
-    ledger.append(Entry(message, 1), attempt)
+    ledger.append_run([Entry(message, 1)], [attempt])
     ledger.kick()
     await attempt.done.wait()
     if attempt.failure is not None:
@@ -113,3 +137,6 @@ class _Attempt:
 
     def on_fenced(self) -> None:
         """See AppendListener. The next check opens the ledger again."""
+
+    def on_terminated(self) -> None:
+        """See AppendListener. Nobody ends it."""

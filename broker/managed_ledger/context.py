@@ -38,6 +38,10 @@ class AppendListener(Protocol):
         """Nothing can be stored any more, neither entries nor cursors, until the ledger is closed
         and opened again. Called once, also when no append is under way."""
 
+    def on_terminated(self) -> None:
+        """Somebody else has ended the topic: there will be no more entries. Called once, after
+        `on_appended` for the last ones."""
+
 
 @final
 class _NoListener:
@@ -50,6 +54,9 @@ class _NoListener:
         pass
 
     def on_fenced(self) -> None:
+        pass
+
+    def on_terminated(self) -> None:
         pass
 
 

@@ -139,6 +139,11 @@ class ManagedLedger(ReadableLedger):
             raise TopicTerminated("Topic was already terminated")
 
     @property
+    def entries_added(self) -> int:
+        """Durable entries appended since it was opened."""
+        return self._appender.entries_added
+
+    @property
     def size_added_bytes(self) -> int:
         """Durable bytes appended since it was opened."""
         return self._appender.size_added_bytes
@@ -187,6 +192,10 @@ class ManagedLedger(ReadableLedger):
             del self.cursors[name]
             raise
         return cursor
+
+    async def open_part_cursor(self, name: str, initial: Position) -> Cursor:
+        """As `open_cursor`, for a part of the topic and not for a subscription."""
+        return await self.open_cursor(name, initial)
 
     async def restore_cursor(self, name: str) -> None:
         """Load a stored cursor; for the factory."""
@@ -277,6 +286,10 @@ class ManagedLedger(ReadableLedger):
         return await self._context.client.create_ledger(
             ledger_custom_metadata(self.name), listener, self.policies.replication
         )
+
+    def roll(self) -> None:
+        """Go on in a new ledger, so that the entries before can be trimmed."""
+        self._appender.roll()
 
     # --- trimming -----------------------------------------------------------------------
 

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from broker.ground.config import BrokerConfig
     from broker.ground.turn import Turns
-    from broker.managed_ledger.factory import ManagedLedgerFactory
     from broker.peers.ownership import Ownership
     from broker.tenancy.namespaces.namespaces import Namespaces
     from broker.tenancy.policies.scopes import TopicPolicies
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from broker.topics.subscription.factory import SubscriptionKinds
     from broker.topics.topic.parts import PartKind
     from broker.topics.topic.topic import Topic
+    from broker.topics.topic.topic_ledger import TopicLedgers
     from metadata.store import MetadataStore
     from runtime.clock import Clock
 
@@ -87,7 +87,7 @@ class BrokerService:
         *,
         config: BrokerConfig,
         store: MetadataStore,
-        factory: ManagedLedgerFactory,
+        factory: TopicLedgers,
         namespaces: Namespaces,
         schemas: SchemaRegistry,
         clock: Clock,

@@ -38,7 +38,7 @@ class CountingPart(TopicPart):
 
     async def load(self):
         ledger = self._topic.ledger
-        self._cursor = await ledger.open_cursor(CURSOR, EARLIEST)
+        self._cursor = await ledger.open_part_cursor(CURSOR, EARLIEST)
         self.count = self._cursor.position_properties.get(COUNT, 0)
         self._position = self._cursor.mark_delete
         await replay(ledger, self._position, self._replay)

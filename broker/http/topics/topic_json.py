@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from broker.http.topics.earliest_times import EarliestTimes
-    from broker.managed_ledger.ledger import ManagedLedger
     from broker.managed_ledger.ledger_table import LedgerRow
     from broker.managed_ledger.statistics import (
         CursorStatistics,
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from broker.topics.topic.persistent import PersistentTopic
     from broker.topics.topic.producer import Producer
     from broker.topics.topic.topic import Topic
+    from broker.topics.topic.topic_ledger import TopicLedger
     from protocol.position import Position
 
 Json = dict[str, Any]
@@ -371,7 +371,7 @@ def _ledger_rows(
         yield info
 
 
-def managed_ledger_info(ledger: ManagedLedger, version: int, now_ms: int) -> Iterator[str]:
+def managed_ledger_info(ledger: TopicLedger, version: int, now_ms: int) -> Iterator[str]:
     """ManagedLedgerInfo (`internal-info`) as JSON. The open ledger has no counts."""
     statistics = ledger.statistics()
     fields: Json = {"version": version}

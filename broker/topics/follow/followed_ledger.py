@@ -12,7 +12,7 @@ the topic is closed; clients look it up again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 import structlog
 import trio
@@ -34,13 +34,12 @@ if TYPE_CHECKING:
 
     from broker.ground.entry import Entry
     from broker.managed_ledger.config import LedgerPolicies
-    from broker.managed_ledger.context import LedgerContext
+    from broker.managed_ledger.context import AppendListener, LedgerContext
     from broker.managed_ledger.cursor import Cursor
     from broker.managed_ledger.ledger_record import LedgerRecord
     from broker.managed_ledger.statistics import ManagedLedgerStatistics
     from broker.peers.owner_search import OwnerSearch
-    from broker.topics.follow.share_cursor import ShareCursor
-    from broker.topics.subscription.api import Subscription
+    from broker.topics.subscription.ports import CursorPort
     from protocol.position import Position
     from protocol.topic_name import TopicName
 
@@ -49,20 +48,6 @@ OPEN_SECONDS_MAX: Final = 20.0
 READ_AGAIN_SECONDS: Final = 1.0
 
 log = structlog.get_logger()
-
-
-class FollowingTopic(Protocol):
-    """The topic, as its ledger sees it."""
-
-    @property
-    def subscriptions(self) -> Mapping[str, Subscription]:
-        """By name."""
-
-    def on_appended(self, entries: list[Entry], contexts: list[object]) -> None:
-        """There are new entries; none of them was appended here."""
-
-    def on_append_failed(self, context: object, error: BrokerError) -> None:
-        """A message was refused."""
 
 
 def consecutive(entries: list[Entry]) -> Iterator[list[Entry]]:
@@ -98,7 +83,7 @@ class FollowedLedger(ReadableLedger):
         self.shadow = shadow
         self.policies = policies
         """Those of new ledgers and retention are the source's."""
-        self.listener: FollowingTopic | None = None
+        self.listener: AppendListener | None = None
         self.entries_added = 0
         self.size_added_bytes = 0
         self.failure = ""
@@ -280,15 +265,18 @@ class FollowedLedger(ReadableLedger):
         topic.on_appended([], [])
         if self.terminated and not self._is_end_told:
             self._is_end_told = True
-            for subscription in list(topic.subscriptions.values()):
-                subscription.topic_terminated()
+            topic.on_terminated()
 
     # --- state --------------------------------------------------------------------------
 
     @property
-    def appender(self) -> FollowedLedger:
-        """What has been added, for metrics."""
-        return self
+    def size_sent_bytes(self) -> int:
+        """See ManagedLedger: what arrives is durable."""
+        return self.size_added_bytes
+
+    def backlog_bytes(self, mark_delete: Position) -> int:
+        """See ManagedLedger."""
+        return self.bytes_after(mark_delete)
 
     @property
     def terminated(self) -> bool:
@@ -326,10 +314,15 @@ class FollowedLedger(ReadableLedger):
         initial: Position,
         properties: Mapping[str, str] | None = None,
         durable: bool = True,
-    ) -> ShareCursor | Cursor:
+    ) -> CursorPort:
         """See ManagedLedger. Raises: NotAllowed: it is no broadcast, here or at the owner of the
         source. ServiceNotReady, OwnershipLost."""
         return await self._cursors.open(name, initial, properties or {}, durable=durable)
+
+    async def open_part_cursor(self, name: str, initial: Position) -> Cursor:
+        """See ManagedLedger. It is not stored: nothing is published here."""
+        await trio.lowlevel.checkpoint()
+        return self._cursors.open_part(name, initial)
 
     async def delete_cursor(self, name: str) -> None:
         """See ManagedLedger. The owner of the source is told afterwards."""
@@ -369,6 +362,9 @@ class FollowedLedger(ReadableLedger):
 
     def kick(self) -> None:
         """Nothing waits for storage."""
+
+    def roll(self) -> None:
+        """The owner of the source decides that."""
 
     def request_trim(self) -> None:
         """The owner of the source frees storage."""

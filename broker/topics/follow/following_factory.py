@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
     from broker.managed_ledger.config import LedgerPolicies, ManagedLedgerConfig
     from broker.managed_ledger.factory import ManagedLedgerFactory
-    from broker.managed_ledger.ledger import ManagedLedger
     from broker.peers.owner_search import OwnerSearch
     from broker.topics.follow.records_read import RecordsRead
+    from broker.topics.topic.topic_ledger import TopicLedger
     from ledgers.client import LedgerClient
     from metadata.store import MetadataStore
     from runtime.clock import Clock
@@ -141,9 +141,7 @@ class FollowingFactory:
 
     # --- opening ------------------------------------------------------------------------
 
-    async def open(
-        self, name: str, policies: LedgerPolicies | None = None
-    ) -> ManagedLedger | FollowedLedger:
+    async def open(self, name: str, policies: LedgerPolicies | None = None) -> TopicLedger:
         """See `ManagedLedgerFactory.open`. Raises also: NotAllowed, TopicNotFound: a shadow has no
         source that can be followed."""
         known = self.followed.get(name)

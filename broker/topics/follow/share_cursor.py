@@ -49,6 +49,20 @@ class ShareCursor:
         return self.cursor.name
 
     @property
+    def durable(self) -> bool:
+        """See CursorPort."""
+        return self.cursor.durable
+
+    @property
+    def is_replicated(self) -> bool:
+        """See CursorPort."""
+        return self.cursor.is_replicated
+
+    def set_replicated(self) -> None:
+        """See CursorPort."""
+        self.cursor.set_replicated()
+
+    @property
     def mark_delete(self) -> Position:
         """See CursorPort."""
         return self.cursor.mark_delete

@@ -20,7 +20,6 @@ from broker.managed_ledger.paths import decode_name, ledger_info_path
 from broker.topics.broadcast.selection import PROPERTY
 from broker.topics.follow.share import Share
 from broker.topics.follow.share_cursor import ShareCursor
-from broker.topics.topic.dedup_store import DEDUP_CURSOR
 from ledgers.errors import LedgerError
 from protocol.errors import NotAllowed, ServiceNotReady
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from broker.managed_ledger.context import LedgerContext
     from broker.managed_ledger.ledger_table import LedgerTable
     from broker.topics.follow.link import Link
+    from broker.topics.subscription.ports import CursorPort
     from protocol.position import Position
     from protocol.topic_name import TopicName
 
@@ -54,7 +54,7 @@ class ShareCursors:
         give_up: Callable[[str], None],
     ) -> None:
         self.by_name: dict[str, Cursor] = {}
-        """Those that are stored, and one without storage if the topic deduplicates."""
+        """Those that are stored, and those of parts of the topic, without storage."""
         self._shared: dict[str, ShareCursor] = {}
         self._context = context
         self._shadow = shadow
@@ -73,7 +73,7 @@ class ShareCursors:
 
     async def open(
         self, name: str, initial: Position, properties: Mapping[str, str], *, durable: bool
-    ) -> ShareCursor | Cursor:
+    ) -> CursorPort:
         """Find the cursor, or create it at this mark-delete position, and a share at the owner with
         it. A share from the first entry on starts where the owner's subscription does.
 
@@ -83,9 +83,6 @@ class ShareCursors:
         if known is not None:
             return known
         mark_delete = min(initial, self._table.last_confirmed)
-        if name == DEDUP_CURSOR:  # nothing is published here
-            cursor = self.by_name[name] = self._new_cursor(name, mark_delete, {}, durable=False)
-            return cursor
         if properties.get(PROPERTY) != "true":
             raise NotAllowed(
                 f"{self._shadow.full} is a shadow of {self._source.full} and serves broadcast "
@@ -108,6 +105,14 @@ class ShareCursors:
             self._link.drop(share)
             raise
         return self._keep(cursor, share)
+
+    def open_part(self, name: str, initial: Position) -> Cursor:
+        """Find the cursor of a part of the topic, or make it, without storage."""
+        known = self.by_name.get(name)
+        if known is None:
+            mark_delete = min(initial, self._table.last_confirmed)
+            known = self.by_name[name] = self._new_cursor(name, mark_delete, {}, durable=False)
+        return known
 
     async def restore(self) -> None:
         """Load what is stored. Raises: ServiceNotReady, OwnershipLost, NotAllowed."""

@@ -23,6 +23,10 @@ class CursorPort(Protocol):
         """The subscription's name."""
 
     @property
+    def durable(self) -> bool:
+        """Whether it is stored."""
+
+    @property
     def mark_delete(self) -> Position:
         """Everything up to and including it is acknowledged."""
 

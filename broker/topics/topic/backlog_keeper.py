@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from broker.ground.config import BrokerConfig
-    from broker.managed_ledger.ledger import ManagedLedger
     from broker.topics.subscription.api import Subscription
+    from broker.topics.topic.topic_ledger import TopicLedger
     from protocol.position import Position
     from runtime.clock import Clock
 
@@ -115,7 +115,7 @@ class BacklogKeeper:
     )
 
     def __init__(
-        self, owner: BacklogOwner, ledger: ManagedLedger, config: BrokerConfig, clock: Clock
+        self, owner: BacklogOwner, ledger: TopicLedger, config: BrokerConfig, clock: Clock
     ) -> None:
         self._owner = owner
         self._ledger = ledger

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
     from broker.ground.config import BrokerConfig
     from broker.ground.entry import Entry
-    from broker.managed_ledger.cursor import Cursor
-    from broker.managed_ledger.ledger import ManagedLedger
+    from broker.topics.topic.topic_ledger import PartCursor, TopicLedger
     from protocol.position import Position
     from protocol.pulsar_api_pb2 import MessageMetadata
     from protocol.send_fields import Send
@@ -94,8 +93,8 @@ class DedupStore(Generic[PublishT]):
 
     def __init__(
         self,
-        ledger: ManagedLedger,
-        cursor: Cursor,
+        ledger: TopicLedger,
+        cursor: PartCursor,
         config: BrokerConfig,
         clock: Clock,
         live: Container[str],
@@ -116,13 +115,13 @@ class DedupStore(Generic[PublishT]):
 
     @classmethod
     async def open(
-        cls, ledger: ManagedLedger, config: BrokerConfig, clock: Clock, live: Container[str]
+        cls, ledger: TopicLedger, config: BrokerConfig, clock: Clock, live: Container[str]
     ) -> DedupStore[PublishT]:
         """Restore the state: the snapshot, then the entries after it. `live`: the names of the
         producers of the topic, at any time."""
         known = DEDUP_CURSOR in ledger.cursors
         start = EARLIEST if known else ledger.last_confirmed
-        cursor = await ledger.open_cursor(DEDUP_CURSOR, start, {})
+        cursor = await ledger.open_part_cursor(DEDUP_CURSOR, start)
         store = cls(ledger, cursor, config, clock, live)
         await replay(ledger, cursor.mark_delete, store._replay)
         return store

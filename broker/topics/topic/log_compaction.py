@@ -42,10 +42,9 @@ from protocol.position import EARLIEST
 if TYPE_CHECKING:
     from broker.ground.config import BrokerConfig
     from broker.ground.entry import Entry
-    from broker.managed_ledger.cursor import Cursor
-    from broker.managed_ledger.ledger import ManagedLedger
     from broker.topics.subscription.ports import LedgerPort
     from broker.topics.topic.parts import PartOwner
+    from broker.topics.topic.topic_ledger import PartCursor, TopicLedger
     from protocol.position import Position
     from protocol.topic_name import TopicName
 
@@ -69,11 +68,12 @@ class LogCompaction(TopicPart):
 
     name = LOG_COMPACTION
 
-    def __init__(self, topic_name: TopicName, ledger: ManagedLedger) -> None:
+    def __init__(self, topic_name: TopicName, ledger: TopicLedger) -> None:
         super().__init__()
         self._topic_name = topic_name
         self._ledger = ledger
         self._turn = trio.Lock()
+        self._cursor: PartCursor | None = None
         self.log = CompactedLog(ledger)
         """What readers with `readCompacted` read."""
 
@@ -83,7 +83,7 @@ class LogCompaction(TopicPart):
         Raises: BrokerError MetadataError or PersistenceError: that is damaged or lost.
             ServiceNotReady: it cannot be read now.
         """
-        cursor = await self._ledger.open_cursor(COMPACTION_CURSOR, EARLIEST)
+        cursor = self._cursor = await self._ledger.open_part_cursor(COMPACTION_CURSOR, EARLIEST)
         ledger_id = cursor.position_properties.get(COMPACTED_LEDGER)
         if ledger_id is None:
             return
@@ -137,7 +137,8 @@ class LogCompaction(TopicPart):
         async with self._turn:
             horizon = self._ledger.last_confirmed
             entries = await self._surviving(horizon)
-            cursor = self._ledger.cursors[COMPACTION_CURSOR]
+            cursor = self._cursor
+            assert cursor is not None, "it was loaded"
             former = cursor.position_properties.get(COMPACTED_LEDGER)
             ledger_id = await self._write(entries, horizon)
             try:
@@ -147,7 +148,7 @@ class LogCompaction(TopicPart):
                     self.log.use(entries, horizon)
             if former is not None:
                 await self._ledger.client.delete(former)
-            self._ledger.appender.roll()  # what has passed can be trimmed then
+            self._ledger.roll()  # what has passed can be trimmed then
 
     async def _surviving(self, horizon: Position) -> list[Entry]:
         survivors = Survivors()
@@ -179,7 +180,7 @@ class LogCompaction(TopicPart):
             raise
         return written.ledger_id
 
-    async def _refer(self, cursor: Cursor, ledger_id: int, horizon: Position) -> None:
+    async def _refer(self, cursor: PartCursor, ledger_id: int, horizon: Position) -> None:
         """The one write by which the compaction counts."""
         before = cursor.position_properties
         cursor.position_properties = {**before, COMPACTED_LEDGER: ledger_id}
@@ -192,7 +193,7 @@ class LogCompaction(TopicPart):
 
     async def delete(self) -> None:
         """See TopicPart: its compacted ledger is not needed any more."""
-        cursor = self._ledger.cursors.get(COMPACTION_CURSOR)
+        cursor = self._cursor
         ledger_id = None if cursor is None else cursor.position_properties.get(COMPACTED_LEDGER)
         if ledger_id is not None:
             await self._ledger.client.delete(ledger_id)

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from broker.ground.config import BrokerConfig
-    from broker.managed_ledger.ledger import ManagedLedger
     from broker.topics.subscription.api import Subscription
+    from broker.topics.topic.topic_ledger import TopicLedger
     from protocol.position import Position
     from protocol.topic_name import TopicName
     from runtime.clock import Clock
@@ -119,7 +119,7 @@ class MessageExpiry:
 
 
 async def expire_backlogs(
-    ledger: ManagedLedger,
+    ledger: TopicLedger,
     subscriptions: Mapping[str, Subscription],
     ttl_seconds: int,
     clock: Clock,

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from broker.ground.config import BrokerConfig
     from broker.ground.entry import Entry
-    from broker.managed_ledger.ledger import ManagedLedger
     from broker.tenancy.policies.scopes import TopicPolicies
     from broker.topics.subscription.ports import LedgerPort
     from broker.topics.topic.producer import Publish
     from broker.topics.topic.producer_access import ProducerAccess
+    from broker.topics.topic.topic_ledger import TopicLedger
     from protocol.errors import BrokerError
     from protocol.position import Position
     from protocol.topic_name import TopicName
@@ -74,7 +74,7 @@ class PartOwner(Protocol):
         """The policies in force."""
 
     @property
-    def ledger(self) -> ManagedLedger:
+    def ledger(self) -> TopicLedger:
         """Where its messages are."""
 
     @property
@@ -190,9 +190,7 @@ class PartKind(Generic[PartT]):
         """Work for all of them, until cancelled. It may end at once."""
 
 
-async def replay(
-    ledger: ManagedLedger, after: Position, take: Callable[[list[Entry]], None]
-) -> None:
+async def replay(ledger: TopicLedger, after: Position, take: Callable[[list[Entry]], None]) -> None:
     """Give the entries after a position to `take`, in groups, up to the newest one at the time when
     this returns.
 

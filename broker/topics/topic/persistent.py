@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from broker.ground.entry import Entry
-    from broker.managed_ledger.ledger import ManagedLedger
     from broker.managed_ledger.statistics import ManagedLedgerStatistics
     from broker.tenancy.policies.scopes import TopicPolicies
     from broker.topics.subscription.ports import LedgerPort
     from broker.topics.topic.backlog_keeper import OldestMessage
     from broker.topics.topic.parts import PartKind, TopicPart
     from broker.topics.topic.services import TopicServices
+    from broker.topics.topic.topic_ledger import TopicLedger
     from protocol.position import Position
     from protocol.topic_name import TopicName
 
@@ -61,7 +61,7 @@ class PersistentTopic(PublishingTopic):
         services: TopicServices,
         name: TopicName,
         policies: TopicPolicies,
-        ledger: ManagedLedger,
+        ledger: TopicLedger,
     ) -> None:
         super().__init__(services, name, policies, ledger)
         self._applying = RareLock()
@@ -229,7 +229,7 @@ class PersistentTopic(PublishingTopic):
             latency_seconds=times.sum_seconds,
             sizes=sizes.counts(),
             size_bytes=sizes.size_bytes,
-            entries=self.ledger.appender.entries_added,
+            entries=self.ledger.entries_added,
             evictions_by_size=backlog.size_evictions,
             evictions_by_age=backlog.age_evictions,
         )

@@ -29,11 +29,11 @@ from protocol.metadata import count_messages
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.managed_ledger.ledger import ManagedLedger
     from broker.tenancy.policies.scopes import TopicPolicies
     from broker.topics.subscription.api import PublishObserver
     from broker.topics.topic.parts import TopicPart
     from broker.topics.topic.services import TopicServices
+    from broker.topics.topic.topic_ledger import TopicLedger
     from protocol.position import Position
     from protocol.send_fields import Send
     from protocol.send_runs import SendRun
@@ -76,7 +76,7 @@ class PublishingTopic(Topic):
         services: TopicServices,
         name: TopicName,
         policies: TopicPolicies,
-        ledger: ManagedLedger,
+        ledger: TopicLedger,
     ) -> None:
         super().__init__(services, name, policies)
         self.ledger = ledger
@@ -276,6 +276,11 @@ class PublishingTopic(Topic):
         if not self.closing and not self._dropping:
             self._begin_to_send_producers_away()
 
+    def on_terminated(self) -> None:
+        """Consumers are told once they have drained the topic."""
+        for subscription in list(self.subscriptions.values()):
+            subscription.topic_terminated()
+
     def _begin_to_send_producers_away(self) -> None:
         self._dropping = True
         self.services.nursery.start_soon(self._send_producers_away)
@@ -339,8 +344,7 @@ class PublishingTopic(Topic):
             self.disconnect_producers()
         finally:
             self._answer_refused_by_end()
-        for subscription in self.subscriptions.values():
-            subscription.topic_terminated()
+        self.on_terminated()
         return last
 
     def _answer_refused_by_end(self) -> None:

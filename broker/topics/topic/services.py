@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from broker.ground.config import BrokerConfig
     from broker.ground.turn import Turns
     from broker.limits.dispatch_budget import Published
-    from broker.managed_ledger.factory import ManagedLedgerFactory
     from broker.net.session import AnySession
     from broker.tenancy.policies.delivery_rates import DispatchRate
     from broker.tenancy.policies.rates import PublishRate
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from broker.topics.subscription.limits import BrokerUnacked
     from broker.topics.topic.entry_index import EntryInterceptor
     from broker.topics.topic.parts import PartKind
+    from broker.topics.topic.topic_ledger import TopicLedgers
     from protocol.topic_name import TopicName
     from runtime.clock import Clock
 
@@ -44,7 +44,7 @@ class TopicServices:
         *,
         config: BrokerConfig,
         clock: Clock,
-        factory: ManagedLedgerFactory,
+        factory: TopicLedgers,
         subscription_kinds: SubscriptionKinds,
         part_kinds: tuple[PartKind[Any], ...],
         subscription_config: SubscriptionConfig,

@@ -18,9 +18,12 @@ from broker.topics.follow.tests.cluster import (
     ack_up_to,
     owner_and_follower,
     peer,
+    record_path,
     settled,
     topic_of,
 )
+from broker.topics.topic.dedup_part import DEDUPLICATION
+from broker.topics.topic.dedup_store import DEDUP_CURSOR
 from metadata.store import MetadataUnavailable
 from protocol import client
 from protocol import pulsar_api_pb2 as pb
@@ -260,6 +263,32 @@ async def test_what_a_shadow_does_not_serve_is_refused_with_the_reason():
         [answer] = await here.subscribe((4, "x"), topic=SHADOW + "-2")
         assert answer.error.error == pb.ServerError.TopicNotFound
         await subscribed(here, (5, "y"), topic=SHADOW)
+
+
+@pytest.mark.parametrize("action", ["producer_request_hold", "consumer_backlog_eviction"])
+async def test_a_shadow_is_served_where_backlogs_are_limited(action):
+    limits = {
+        "backlogQuotaDefaultLimitBytes": 1 << 20,
+        "backlogQuotaDefaultRetentionPolicy": action,
+    }
+    async with owner_and_follower(**limits) as (_, _a, b, publisher), peer(b) as here:
+        await subscribed(here, (1, "one"), topic=SHADOW)
+        await publisher.publish(*numbers(0, 10))
+        await here.until(lambda: len(here.received[1]) == 10)
+        await topic_of(b, SHADOW).check_quotas()
+        assert backlog(b, SHADOW) == 10
+
+
+async def test_a_part_of_a_shadow_stores_nothing():
+    async with owner_and_follower(brokerDeduplicationEnabled=True) as (cluster, a, b, _):
+        async with peer(a) as there, peer(b) as here:
+            await subscribed(there, (1, "owners"), topic=SOURCE)
+            await subscribed(here, (1, "one"), topic=SHADOW)
+        for running, name in ((a, SOURCE), (b, SHADOW)):
+            assert topic_of(running, name).has_part(DEDUPLICATION)
+            await running.service.unload_topic(TopicName.parse(name))
+        stored = [await cluster.tree.children(record_path(each)) for each in (SOURCE, SHADOW)]
+        assert stored == [["all", DEDUP_CURSOR], ["all"]]
 
 
 async def test_an_administrator_creates_a_shadow_of_a_topic_that_exists():

@@ -54,7 +54,7 @@ class Ledger:
         entry.position = self.last_confirmed = (0, len(self.entries))
         self.entries.append(entry)
 
-    async def open_cursor(self, name, start, _properties):
+    async def open_part_cursor(self, name, start):
         known = self.cursors.get(name)
         cursor = self.cursors[name] = Cursor((start, {}) if known is None else known.kept)
         return cursor
