@@ -12,9 +12,9 @@ classes (`none`, for NVMe) and other systems ignore it.
 The class also gives way to other programs. Journals leave gaps between their writes, in which the
 idle class is served. Six programs that read all the time leave none: a synced write of 4 MB took
 20 s instead of 0.03, as mq-deadline lets a request of this class wait up to `prio_aging_expire`
-(10 s). So a flush is not in it, although a journal that writes groups of 2 MB would gain (2.4 and
-3.4 ms instead of 4.6 and 3.9): adds are refused when no flush makes room for them. Nor is what
-flushes wait for, the copies of a compaction.
+(10 s). Flushes are therefore not in this class, although a journal that writes groups of 2 MB would
+gain (2.4 and 3.4 ms instead of 4.6 and 3.9): adds are refused when no flush makes room for them.
+The copies of a compaction are not in it either, because flushes wait for them.
 
 Numbers: ioprio_set(2), linux/ioprio.h. glibc has no function for it.
 """

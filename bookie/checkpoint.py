@@ -7,12 +7,12 @@ every ledger directory, then remove journals. A mark never moves backwards.
 File `lastMark` (`lastMark.<n>` for the n-th further journal) in each ledger directory: int64
 journal id, int64 offset, as BookKeeper writes it, then "VELA" and the crc32c of these 16 bytes,
 which BookKeeper does not read. It is replaced atomically. At start the lowest mark counts: journals
-are removed only after all directories have the new mark, so a lower one is either the remains of an
-interrupted checkpoint or that of a directory restored from an older copy, and both lack nothing if
-the journals are replayed from there. BookKeeper leaves out full directories, so among its own marks
-(without a checksum) the highest counts; its mark in journal 0 means that it had not synced any
-journal yet. A damaged mark is reported and ignored. If there is no
-other, every existing journal is replayed, which does not change stored data.
+are removed only after all directories have the new mark, so a lower mark comes from an interrupted
+checkpoint or from a directory restored from an older copy. Neither lacks anything if the journals
+are replayed from there. BookKeeper leaves out full directories, so among its own marks (without a
+checksum) the highest counts; its mark in journal 0 means that it had not synced any journal yet. A
+damaged mark is reported and ignored. If there is no other, every existing journal is replayed,
+which does not change stored data.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Identity check at start: that the configured disks are those of this bookie, and which is which.
+"""Checks at start that the configured disks are those of this bookie, and identifies each of them.
 
 Every journal and ledger directory carries the cookie in `current/VERSION`, with its own place
 (`directories`). With a CookieStore (the metadata service) there is one more copy of the cookie. A

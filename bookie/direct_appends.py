@@ -1,11 +1,11 @@
 """DirectAppends: the end of an entry log, on its way past the page cache.
 
-A page of the page cache that is filled for the first time costs a processor more than the write of
-its bytes, and a busy bookie would be held up by that: what it appends is collected in one aligned
-buffer, and written from there whenever that is full. Only whole blocks go this way. The rest at the
-end goes through the page cache, and so does what later fills its block. A reader may have that
-block in the page cache, and the system may fail to drop it from there when it is written in the
-other way, which it reports as a failed sync of the file: the bookie would stop.
+Filling a page of the page cache for the first time costs more CPU than writing its bytes, and would
+hold up a busy bookie. Appended bytes are therefore collected in one aligned buffer, which is
+written whenever it is full. Only whole blocks go this way. The rest at the end goes through the
+page cache, and so do the bytes that later fill its block. A reader may have that block in the page
+cache, and the system may fail to drop it from there when it is written in the other way, which it
+reports as a failed sync of the file: the bookie would stop.
 
 Nothing of it can be read from the file before `finish`.
 """

@@ -1,11 +1,10 @@
 """DirectReads: large reads of an entry log past the page cache, the first time.
 
 Large flushes leave nothing in the page cache (`direct_appends`), and a read that fills it costs
-several times the CPU of one past it: pages have to be found, filled, copied and dropped again,
-among them some that others need. But a place that was read before will likely be read once more, by
-the next subscription on the same backlog, and the device may be slow. So a range is read past the
-page cache once, and through it from then on, which keeps it there for the third one
-(docs/decisions/0050).
+several times the CPU of one past it: pages have to be found, filled, copied and dropped again, some
+of which others need. But a place that was read before will likely be read once more, by the next
+subscription on the same backlog, and the device may be slow. So a range is read past the page cache
+once, and through it from then on, which keeps it there for the third one (docs/decisions/0050).
 
 Both kinds of reads give the same bytes: the system writes first what was written through the page
 cache and is not synced yet.

@@ -12,7 +12,8 @@ The location of an entry is `log id << 32 | offset of the entry` (after its leng
 location. The map is appended when a log is sealed, at most 10000 ledgers per map record. It is
 durable before the header refers to it. The checksum, in bytes that BookKeeper leaves zero, covers
 the header before it and the whole map. A map without it (by BookKeeper, or an earlier version) may
-tell garbage collection which logs to examine, but never which to delete: then the log is scanned.
+show garbage collection which logs to examine, but never which to delete: for that the log is
+scanned.
 """
 
 from __future__ import annotations

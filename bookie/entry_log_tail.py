@@ -1,8 +1,8 @@
-"""The part of an entry log that the index does not know, at start.
+"""The part of an entry log that is not in the index when the bookie starts.
 
 A crash between the append to a log and the write of the locations leaves such a part. Its
 acknowledged entries are also in the journal. The part is larger if an index lost its end, so
-nothing is discarded on the word of the index:
+nothing is discarded only because the index lacks it:
 
 - Intact entries that follow the indexed part stay in place and are given to the index.
 - A torn tail (see `entry_log_scan`) of the newest log is cut off, with a warning.

@@ -1,8 +1,8 @@
 """EntryRuns: the entries of one ledger in a half of the write cache. Pure.
 
 A ledger is nearly always written in ascending order, so its entries are one list of bodies, and the
-runs of consecutive ids in it are known by their first ids. To add a run copies its references, and
-to look an entry up is arithmetic. An entry that comes after one with a higher id (a recovery, an
+runs of consecutive ids in it are known by their first ids. Adding a run copies its references, and
+looking up an entry is arithmetic. An entry that comes after one with a higher id (a recovery, an
 entry that is sent again) is kept apart, in `_late`. It is newer than one with the same id in the
 runs, so it is looked up first.
 

@@ -1,13 +1,13 @@
 """FlushPace: a flush gives way to the journals as long as it has time.
 
-A flush has half a write cache to write, and a device takes it as fast as it can. The records that
-the journals write meanwhile wait for what is under way, so their p99 is that of a flush, even if
-there is one for a tenth of the time only. So a flush writes small pieces, and leaves the device
-alone after each.
+A flush writes half a write cache, and would keep the device busy until the end. Records that the
+journals write meanwhile wait for the writes under way, so a flush decides their p99 even if it runs
+for only a tenth of the time. A flush therefore writes small pieces, and leaves the device alone
+after each.
 
-While more is added than the device can write twice, to a journal and to an entry log, the flush is
-what everybody waits for. So it gives way only while it is far ahead of what is being added: the
-other half has to be less than half as full as this one is written. The other half then has room
+While clients add more than the device can write twice, to a journal and to an entry log, all of
+them wait for the flush. It therefore gives way only while it is far ahead of what is being added:
+the other half has to be less than half as full as this one is written. The other half then has room
 when this one is done, also for the time that the index takes. A start and a stop count as a full
 half: nobody publishes then.
 """

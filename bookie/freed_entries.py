@@ -1,8 +1,7 @@
 """Frees the entries that a flush or a deletion has left: in a thread, in parts.
 
-Not one of the compiled modules: between two calls it is the interpreter that lets other threads
-run, and compiled code has no such place. As a whole, to free 100,000 entries would stop everything
-for 30 ms.
+This module is not compiled: the interpreter lets other threads run between two calls, and compiled
+code does not. Freeing 100,000 entries at once would stop all threads for 30 ms.
 """
 
 from __future__ import annotations

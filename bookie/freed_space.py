@@ -1,16 +1,16 @@
-"""Gives the space of large removed files back bit by bit.
+"""Frees the space of large removed files bit by bit.
 
 A file system frees the blocks of a file in one transaction, for which the syncs of other files
 wait: those of a full journal, of 2 GB, take a second, those of an entry log a quarter. A file that
 is cut step by step, with pauses, lets them pass in between. It is cut when nothing in this process
 has it open: a reader may have found it just before its name was removed.
 
-Journals that are written at full speed are removed as fast, and what waits has no name but takes
-space: a benchmark found 40 GB of it. So pauses become shorter as more waits, and there is none when
-`WAITING_BYTES_MAX` wait.
+Journals that are written at full speed are removed as fast. A file that waits to be freed has no
+name but takes space, up to 40 GB together in a benchmark. Pauses therefore become shorter as more
+bytes wait, and there are none when `WAITING_BYTES_MAX` wait.
 
-The kernel tells a failed sync once: a later sync of the same directory succeeds. So the failure is
-kept, and `check` tells it to those who sync directories.
+The kernel reports a failed sync once: a later sync of the same directory succeeds. The failure is
+therefore kept, and `check` raises it for the callers that sync directories.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class FreedSpace:
         return self._waiting_bytes
 
     def check(self) -> None:
-        """Call after each sync of a directory: one of this thread may have been told its failure.
+        """Call after each sync of a directory: the kernel may have reported its failure to a sync
+        of this thread.
 
         Raises: OSError: a directory could not be synced, or a removed file not be cut. Each time.
         """

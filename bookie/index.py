@@ -9,8 +9,8 @@ locations, so the bytes after it in the logs were never indexed.
 
 One more row of Vela's own in both databases names the ledger directory that they were made for:
 (END_LEDGER, 1) -> owner in the locations, OWNER_LEDGER -> LedgerData of a deleted ledger, with the
-owner as its master key, in the ledgers. A database that was put into another directory would say of
-the entries there that they do not exist.
+owner as its master key, in the ledgers. A database that was put into another directory would report
+the entries there as missing.
 
 Writes become durable with `sync`, in the order they were made: after a crash a prefix of them
 exists. All writes come from one thread; `location` and `last_entry_id` may be called from any.

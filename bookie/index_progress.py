@@ -1,9 +1,9 @@
 """IndexProgress: how far the databases of an index had come when they were synced.
 
 A write-ahead log that was cut inside its last synced record looks like one whose last write was
-interrupted, and then locations are missing that the end row covers: their entries would be said to
-be absent. So the sequence numbers of both databases are noted apart from them, after each sync of a
-checkpoint, in the file `indexProgress` of the ledger directory, a `SlotFile`:
+interrupted, and locations that the end row covers would be missing: their entries would be reported
+as absent. The sequence numbers of both databases are therefore noted outside of them, after each
+sync of a checkpoint, in the file `indexProgress` of the ledger directory, a `SlotFile`:
 
     value = int64 sequence number of `locations`, int64 sequence number of `ledgers`
 

@@ -18,7 +18,7 @@ entry. All records that must be durable in order use the same queue: master key 
 are runs of one body with a sink of their own. An empty body writes nothing and is answered in its
 turn (a barrier, or a refusal in order).
 
-If more waits than belongs into one group, ledgers take turns by bytes (`bookie.journal_turns`), so
+If more waits than fits into one group, ledgers take turns by bytes (`bookie.journal_turns`), so
 that a few records are in the next group, however much another ledger has brought. Records of one
 ledger keep their order, and a barrier, which is of no ledger, comes after everything before it.
 

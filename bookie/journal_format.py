@@ -10,9 +10,10 @@ A journal file is named `<hex id>.txn` and is BookKeeper's version 6:
     padding = int32 -0x100, int32 n, n bytes
 
 All integers are big-endian. A record is an entry as it came (32 byte metadata, digest, payload), or
-one of these, told by the entry id: -0x1000 master key (int32 length, key), -0x2000 fence (nothing
-more), -0x8000 explicit LAC (int32 length, body). Padding makes each group end on the alignment, so
-that two groups never share a disk sector. Files are preallocated with zeros; length 0 is the end.
+one of these, distinguished by the entry id: -0x1000 master key (int32 length, key), -0x2000 fence
+(nothing more), -0x8000 explicit LAC (int32 length, body). Padding makes each group end on the
+alignment, so that two groups never share a disk sector. Files are preallocated with zeros; length 0
+is the end.
 
 BookKeeper skips the content of padding. Here its last 28 bytes are a **group trailer**:
 

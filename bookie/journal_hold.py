@@ -1,10 +1,10 @@
-"""GroupHold: how long a journal holds a small group back, so that more comes into it.
+"""GroupHold: how long a journal holds a small group back, so that more records join it.
 
-Only with `journalAdaptiveGroupWrites=false`. A group is padded to a block of the disk, so at low
-rates fewer groups are far fewer bytes. A group is held until its first record has waited for
-`journalMaxGroupWaitMSec`. It is not held if it is full, if somebody waits for one of its records
-alone (`is_urgent`), or at the end. The event loop wakes the thread for these only, and not for
-each batch.
+Only with `journalAdaptiveGroupWrites=false`. A group is padded to a block of the disk, so fewer
+groups mean far fewer bytes at low rates. A group is held until its first record has waited for
+`journalMaxGroupWaitMSec`. It is not held if it is full, if a caller waits for one of its records
+alone (`is_urgent`), or at the end. The event loop wakes the thread for these only, and not for each
+batch.
 """
 
 from __future__ import annotations

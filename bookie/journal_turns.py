@@ -1,10 +1,11 @@
-"""What waits for a journal, and which of it belongs into the next group. Pure; used by one thread.
+"""The records that wait for a journal, and the choice of the next group. Pure; used by one thread.
 
 As long as everything fits into one group, it is written as it came. If more waits, ledgers take
 turns by bytes (`runtime.fair_queue`). While several ledgers are written, groups are smaller,
-because each record waits for the whole group before its own. What brings little then has a group by
-itself before what brings much, every second time at most. The records of a ledger keep their order.
-A record of no ledger is a barrier: it is answered after everything that came before it.
+because each record waits for the whole group before its own. Ledgers that bring little then get a
+group of their own before those that bring much, every second time at most. The records of a ledger
+keep their order. A record of no ledger is a barrier: it is answered after everything that came
+before it.
 """
 
 from __future__ import annotations

@@ -8,18 +8,18 @@ A group is put together where it can be written from: its records are copied onc
 they are in the processor's cache (`native.writing`).
 
 Space is reserved ahead. If there is none, nothing was written yet: the writer is as it was, and has
-no file if that was the one to be made. What is left of the disk is not used up by smaller
-reservations, because the metadata and the indexes need it.
+no file if that was the one to be made. The rest of the disk is not used up by smaller reservations,
+because the metadata and the indexes need it.
 
 While groups are small the space is also filled with zeros ahead, one piece per several groups. A
 file system records whether reserved space was written yet, so the sync of a first write also has to
 commit the journal of the file system; the sync of an overwrite does not. Large groups are rare and
 bear that cost themselves, and so does a small one between large ones, which would overwrite the
 zeros at once. Reserved space reads as zeros anyway, and zeros are only written after
-the last group, so a reader cannot tell the difference.
+the last group, so a reader sees no difference.
 
-The size of a file shows later that it was not cut. Each group tells the size that was durable
-before it, and a file is shortened only after a last group that tells so.
+The size of a file shows later that it was not cut. Each group records the size that was durable
+before it, and a file is shortened only after a last group that records the shortening.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""NewestJournal: which journal is the newest, told apart from the journals.
+"""NewestJournal: records which journal is the newest, outside of the journals.
 
 A journal that is gone leaves no trace in the other ones. So the name of each new journal is written
 to every ledger directory before the first entry in it is acknowledged, in the file `newestJournal`

@@ -12,15 +12,15 @@ whenever no journal writes, so that every record meets a read, and processors ar
 read. The rest is before the next piece, so that the reader has its bytes at once, and time in which
 nobody reads is part of it. A piece from the page cache takes hardly any time, and so does its rest.
 
-What comes after the run of entries that is wanted is not read (`bookie.run_scan`).
+Bytes after the wanted run of entries are not read (`bookie.run_scan`).
 
 A journal that never stops must not stop the readers, or a consumer that is behind would never catch
 up with producers at full speed: a piece waits `WAIT_SECONDS_MAX` at most, and then the rest of the
-read is one piece. By these bounds a fast device still reads 200 MB a second then. What another
-program asks of the device cannot be seen here.
+read is one piece. Within these bounds a fast device still reads 200 MB a second. Requests of other
+programs to the device cannot be seen here.
 
-Who gives way is counted by reads and not by time, so that the same order of events gives the same
-calls.
+Giving way is decided by counts of reads, not by time, so that the same order of events gives the
+same calls.
 """
 
 from __future__ import annotations

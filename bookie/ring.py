@@ -3,8 +3,8 @@
 A small group of the journal costs less to write than to hand to a thread and back: two wake-ups,
 and three waits for the interpreter. Here the event loop submits the write with one call, and the
 ring is readable when it is durable. Only one write is under way at a time, straight from the
-caller's aligned memory to the device (O_DIRECT with RWF_DSYNC): what goes through the page cache
-would be done by threads of the kernel, at the cost of those saved.
+caller's aligned memory to the device (O_DIRECT with RWF_DSYNC): threads of the kernel would do
+writes through the page cache, and cost as much as the threads saved.
 
 Layouts and numbers: io_uring_setup(2), io_uring_enter(2), linux/io_uring.h. No barrier is needed:
 the kernel reads the submission within the call, and completions are read after a system call.

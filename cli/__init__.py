@@ -1,1 +1,1 @@
-"""The `vela` command, and the tools that are nothing else."""
+"""The `vela` command, and the tools that only the command uses."""

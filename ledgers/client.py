@@ -67,7 +67,7 @@ class LedgerClientConfig:
     speculation: SpeculationRules = _NEVER
     """When a read is sent to one more bookie."""
     explicit_lac_interval_s: float = 0.0
-    """How often bookies are told how far an open ledger is confirmed; 0: never
+    """How often the confirmed end of an open ledger is reported to bookies; 0: never
     (bookkeeperExplicitLacIntervalInMills)."""
 
     @property

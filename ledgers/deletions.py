@@ -1,9 +1,9 @@
 """Deletes the records of ledgers, and tries again while the metadata store does not answer.
 
-Whoever deletes a ledger has taken it off its list before, so nobody else remembers it: a deletion
-that is given up leaves the ledger, and its entries on the bookies, for ever. Ids are not used
-twice, so a deletion is right however late it comes. A process that ends forgets what it still has
-to delete.
+A ledger is taken off its list before it is deleted, so nothing refers to it any more. If the
+deletion were given up, the ledger and its entries on the bookies would stay for ever. Ids are not
+used twice, so a deletion is right however late it comes. A process that ends forgets what it still
+has to delete.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 WAITING_MAX: Final = 100_000
-"""Beyond this number the caller is told of a failure."""
+"""Beyond this number the caller gets an error."""
 _PAUSE_SECONDS_MIN: Final = 1.0
 _PAUSE_SECONDS_MAX: Final = 60.0
 

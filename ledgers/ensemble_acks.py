@@ -2,7 +2,7 @@
 
 An entry counts when A distinct places of its write set have it, and the last add confirmed is the
 last entry up to which all count. Nothing is kept per entry: a place answers in order nearly always,
-so the lowest entry of its share that it has not acknowledged says it all. Only answers that came
+so the lowest entry of its share that it has not acknowledged is enough. Only answers that came
 early, after a refusal before them, are kept one by one.
 
 Invariant: `missing[i]` is an entry of the share of place i, or the first place in it after all that

@@ -1,4 +1,4 @@
-"""EntryWriter: what the owner of a ledger being written knows of its writer, whichever kind it is.
+"""EntryWriter: the interface of a writer, of either kind, to the owner of the ledger.
 
 `LedgerWriter` writes to one bookie of this process, `QuorumWriter` to several bookies.
 """
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class WriterListener(Protocol):
-    """Is told how far a ledger is written. Called from the event loop, never within add."""
+    """Is notified how far a ledger is written. Called from the event loop, never within add."""
 
     def on_entries_confirmed(self, writer: EntryWriter, entry_id: int, length: int) -> None:
         """All entries up to `entry_id` are durable; they hold `length` payload bytes."""

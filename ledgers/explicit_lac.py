@@ -1,9 +1,9 @@
-"""Tells bookies how far open ledgers are confirmed (explicit last-add-confirmed).
+"""Reports to bookies how far open ledgers are confirmed (explicit last-add-confirmed).
 
-Every entry says how far its ledger was confirmed when it was sent. So a reader that has only the
+Every entry states how far its ledger was confirmed when it was sent. So a reader that has only the
 bookies does not know the last entries of a ledger whose writer is idle. With an interval, a ledger
-that was confirmed further since the last time is told to the bookies of its last confirmed entry,
-by WRITE_LAC. A reader that asks them by READ_LAC learns it at most one interval later.
+that was confirmed further since the last time is reported to the bookies of its last confirmed
+entry, by WRITE_LAC. A reader that asks them by READ_LAC learns it at most one interval later.
 
 Invariants: a ledger has at most one such write under way, and no two within an interval; at most
 `WRITES_AT_ONCE` ledgers are written at once. A write that did not reach an ack quorum is repeated
@@ -40,14 +40,14 @@ class ExplicitLacs:
     """See the module docstring."""
 
     def __init__(self, cluster: Cluster, interval_s: float) -> None:
-        """0: nothing is told."""
+        """0: nothing is reported."""
         self._cluster = cluster
         self._interval_s = interval_s
         self._ledgers: OpenLedgers[RecordedWriter] = OpenLedgers()
         self._is_running = False
 
     def opened(self, writer: RecordedWriter) -> None:
-        """The ledger of this writer is told until the writer stops."""
+        """The ledger of this writer is reported until the writer stops."""
         if self._interval_s <= 0:
             return
         self._ledgers.opened(writer)

@@ -1,8 +1,8 @@
 """Writes one ledger to the bookie of this process: assigns entry ids, confirms them in order.
 
-Adding is synchronous and needs no tasks. The listener is told once per group of replies how far the
-ledger is confirmed. The writer itself is the reply sink and counts nothing. For several bookies, or
-one in another process, see `quorum_writer`.
+Adding is synchronous and needs no tasks. The listener is notified once per group of replies how far
+the ledger is confirmed. The writer itself is the reply sink and counts nothing. For several
+bookies, or one in another process, see `quorum_writer`.
 
 Invariants: `last_add_confirmed` only grows, by entries all of which are durable. After the first
 failure, a fence or `close` it never moves again, so the last entry that `close` writes is the one

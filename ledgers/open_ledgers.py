@@ -1,4 +1,4 @@
-"""Which open ledgers were confirmed further than has been told of them. Pure."""
+"""The open ledgers that were confirmed further than was last reported. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OpenLedgers(Generic[_L]):
 
     def __init__(self) -> None:
         self._told: dict[_L, int] = {}
-        """The last entry of which each ledger's readers may know."""
+        """The last entry that was reported for each ledger."""
 
     def __len__(self) -> int:
         return len(self._told)
@@ -36,7 +36,7 @@ class OpenLedgers(Generic[_L]):
         self._told[ledger] = -1
 
     def due(self) -> list[tuple[_L, int]]:
-        """(ledger, its last confirmed entry) of those to be told."""
+        """(ledger, its last confirmed entry) of those to be reported."""
         self._told = {each: told for each, told in self._told.items() if not each.is_stopped}
         return [
             (each, each.last_add_confirmed)

@@ -244,7 +244,7 @@ class QuorumWriter(EntryWriter):
                     self._go_on_with_held(place)
 
     def _advance(self) -> None:
-        """Confirm what is acknowledged, forget what is not needed any more, tell the listener."""
+        """Confirm what is acknowledged, forget what is not needed any more, notify the listener."""
         confirmed = self._acks.confirmed(self.next_entry_id)
         if confirmed <= self.last_add_confirmed:
             return

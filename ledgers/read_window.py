@@ -1,10 +1,10 @@
 """How many entries of a ledger are requested at once, each on its own. Pure.
 
-A striped ledger is read so, and every ledger that is recovered from several bookies. The entries'
-bytes must be known before they are on their way. Every entry states the payload bytes of its ledger
-up to its own end. So a read requests a few entries ahead together with the first one (`edges`), and
-each of these tells the bytes of all before it. The entries up to the furthest one that is within
-the size are requested next.
+Striped ledgers are read in this way, and so is every ledger that is recovered from several bookies.
+The entries' bytes must be known before they are on their way. Every entry states the payload bytes
+of its ledger up to its own end. So a read requests a few entries ahead together with the first one
+(`edges`), and each of these states the bytes of all before it. The entries up to the furthest one
+that is within the size are requested next.
 
 Invariants: a read requests at most `EDGES_MAX` + 1 entries of unknown size, and at most
 `ENTRIES_AHEAD_MAX` entries after the first one.
@@ -52,8 +52,8 @@ class ReadWindow:
         return sorted({each for each in (ahead // 8, ahead // 2, ahead) if each > 0})
 
     def end(self, begin: ReadRun, edges: Iterable[ReadRun], size_bytes_max: int) -> int:
-        """The last entry that is within the size together with `begin`, as far as the edges tell,
-        which are in order and after `begin`. That of `begin` if none is."""
+        """The last entry that is within the size together with `begin`, as far as the edges show,
+        which are in order and after `begin`; that of `begin` if none is."""
         end = begin.last
         entries, size_bytes = begin.entries, begin.size_bytes
         for edge in edges:

@@ -11,7 +11,7 @@
    entry nor the proofs can be obtained, recovery fails. It never guesses: an unknown answer, a
    damaged entry or a silent bookie is not a proof.
 4. Each entry found is written again to its whole write set, so that it is as durable as an
-   acknowledged one before any reader is told of it. A bookie that does not take it is replaced, in
+   acknowledged one before any reader learns of it. A bookie that does not take it is replaced, in
    memory only: from this entry on there is a new segment. Reading goes on from the old ensemble. If
    no other bookie can be had, A copies are enough.
 5. At the first absent entry: compare-and-set IN_RECOVERY -> CLOSED, with the new segments.

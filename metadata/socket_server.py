@@ -6,7 +6,7 @@ connection, but watches do not. The socket is in a directory that only this user
 process that can connect may do everything.
 
 Invariants: writes to one path happen one after the other. When a session ends, its writes finish
-first, then its nodes are deleted; none of them is created afterwards. A connection hears of a
+first, then its nodes are deleted; none of them is created afterwards. A connection is notified of a
 change before it gets the answer to the request that made it.
 
 Most reads are answered from memory, in the turn in which they arrive (`store`).
@@ -193,7 +193,7 @@ class SocketServer:
     # --- sessions -----------------------------------------------------------------------
 
     async def _begin(self, connection: _Connection, frame: Frame) -> HeldSession | None:
-        """The session of a connection. None: it was told that there is none.
+        """The session of a connection. None: it has been answered that there is none.
 
         Raises: FrameError.
         """
@@ -372,7 +372,7 @@ class _PathLock:
 
 @final
 class _Connection:
-    """What one client is told, in order."""
+    """The answers and notices for one client, in order."""
 
     def __init__(self, stream: trio.SocketStream, unread_bytes_max: int) -> None:
         self.stream = stream

@@ -110,7 +110,7 @@ class MetadataStore(Protocol):
         session. The result ends the watch. A change made through this object is reported before the
         call returns. A call may be superfluous, and implies nothing about the order of changes: the
         watcher reads the node again. A call with the watched path itself means that anything below
-        may have changed, too: the store was out of reach and cannot tell.
+        may have changed, too: the store was out of reach and does not know.
         """
 
     async def children(self, path: str) -> list[str]:

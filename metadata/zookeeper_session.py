@@ -287,7 +287,7 @@ class ZooKeeperSession:
         session = cls(address, on_state, on_event)
         connected = session._client.start_async()
         try:
-            # A cancelled wait is left to its thread: a process that is told to end does so now.
+            # A cancelled wait is left to its thread: a process that is asked to end does so now.
             is_connected = await trio.to_thread.run_sync(
                 connected.wait, connect_seconds_max, abandon_on_cancel=True
             )

@@ -44,7 +44,7 @@ class Holder(Protocol):
 
     def give_up(self, held_bytes: int, held_seconds: float) -> None:
         """End the connection, which held so many bytes for so long. It holds nothing any more, and
-        does not tell so."""
+        does not report that."""
 
 
 @final

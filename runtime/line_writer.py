@@ -1,7 +1,7 @@
 """Lines for stderr, written by a thread: neither a stopped reader nor a full disk stops the
 process.
 
-The terminal, pipe or file at stderr may take nothing for as long as it likes. A write to it blocks
+The terminal, pipe or file at stderr may accept nothing for any length of time. A write to it blocks
 or fails, and an event loop must do neither. Lines wait here instead, up to a number of bytes. Lines
 beyond it, and lines that could not be written, are dropped and counted. As soon as writing works
 again, a line reports how many were dropped, and why. Lines stay in their order.
@@ -101,8 +101,8 @@ class LineWriter:
                 return
 
     def _take(self, retry_seconds: float) -> tuple[bytes, int, str, bool]:
-        """What is to be written, when there is something: lines, how many to tell were dropped and
-        why, and whether this is the end."""
+        """What is to be written, when there is something: lines, the number of dropped lines to
+        report with the reason, and whether this is the end."""
         with self._lock:
             while not self._waiting and not self._is_closed:
                 if not self._lock.wait(retry_seconds if self._untold else None):

@@ -30,7 +30,7 @@ def raise_open_files_limit() -> int:
 
 
 def take_open_files(http_configured: int) -> None:
-    """Take what the system allows a broker, and tell its operator if that is little."""
+    """Take what the system allows a broker, and warn its operator if that is little."""
     limit = raise_open_files_limit()
     connections = connections_max(http_configured)
     if 0 < connections < CONNECTIONS_EXPECTED:

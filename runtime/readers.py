@@ -89,7 +89,7 @@ CHUNK_BYTES_MAX: Final = 1024 * 1024
 
 
 class RunningChanged(Protocol):
-    """A callable that is told whether `run` runs."""
+    """A callable that is called with whether `run` runs."""
 
     def __call__(self, *, running: bool) -> None:
         """See Readers.on_running."""
@@ -172,12 +172,12 @@ class Readers:
         self._lock = threading.Lock()
         """Of `_wake`. Not of the queue: a thread may wait for the interpreter while it holds it."""
         self._watchdog = watchdog_of_loop()
-        """Is told of calls that take long."""
+        """Gets the calls that take long."""
         self._trios = -1
         """The set of trio, while it is waited for here."""
         self._trio_is_ready = False
         self._busy = 0.0
-        """Seconds of calls of which the watchdog has not been told."""
+        """Seconds of calls that were not reported to the watchdog yet."""
         self._token = trio.lowlevel.current_trio_token()
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Leaves out lines of the log that strangers could have written without end.
+"""Leaves out lines of the log that strangers could cause without end.
 
 A client that can reach a port can cause a line with each connection and each request. Of the lines
 with one text that name a peer, only some are therefore written in a second. The first line of a

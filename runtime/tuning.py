@@ -8,8 +8,8 @@
   about 1 us for each new object that lives. The product of the first two bounds the stops of the
   next generation: with a million they took 120-300 ms while 100,000 consumers subscribed, with
   100,000 12-50 ms, with 10,000 they take 2-5 ms. Cycles that live longer wait for a full
-  collection. Freezing the live objects from time to time would hide for ever the cycles that form
-  later, such as those of connections that end.
+  collection. Freezing the live objects from time to time would hide cycles that form later, such as
+  those of connections that end, for ever.
 * Thread switch interval. The event loop shares the interpreter with the journal and flush threads.
   A thread that comes back from fdatasync asks for the interpreter; with Python's 5 ms the answer to
   a whole group of publishes waits that long while the loop is busy. 0.1 ms bounds it, and costs

@@ -36,7 +36,7 @@ class TurnLine(Generic[Waiter, Wish]):
         call: Callable[[Waiter, Wish], None],
         nursery: Callable[[], trio.Nursery],
     ) -> None:
-        """`seconds_until` tells how long a wish has to wait; 0: `call` gives its waiter the turn.
+        """`seconds_until` returns how long a wish has to wait; 0: `call` gives its waiter the turn.
         `nursery` runs the timer."""
         self._seconds_until = seconds_until
         self._call = call

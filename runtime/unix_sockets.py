@@ -1,6 +1,6 @@
 """Unix sockets that only the processes of one user can connect to.
 
-Whoever is to connect must be able to enter the directory of the socket. It is made for this user
+A process must be able to enter the directory of the socket to connect. It is made for this user
 alone before the socket is in it, and a directory of another user is refused.
 """
 

@@ -130,7 +130,7 @@ class LoopWatchdog(trio.abc.Instrument):
             self._cpu_read_at = now
 
     def _step_ended(self, name: str, now: float) -> None:
-        """A long one. Calls within it have been told of."""
+        """A long one. Calls within it have been reported."""
         took = now - self._part_begun - self._told
         self._told = 0.0
         if took > CALLBACK_SECONDS_MAX:
@@ -215,7 +215,7 @@ def watchdog_of_loop() -> LoopWatchdog | None:
 
 @contextmanager
 def watching(watchdog: LoopWatchdog) -> Iterator[None]:
-    """Watch the running loop. Readers that are made within tell of their calls."""
+    """Watch the running loop. Readers that are made within report their calls."""
     token = _of_loop.set(watchdog)
     trio.lowlevel.add_instrument(watchdog)
     gc.callbacks.append(watchdog.on_collection)

@@ -1,6 +1,6 @@
 """The identity of a caller: the result of authentication, and the input of authorization. Pure.
 
-A proxy speaks for somebody else: it names the role of its client (the "original principal").
+A proxy speaks for its client: it names the role of the client (the "original principal").
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A stranger can begin handshakes and never finish them. One costs what OpenSSL keeps for it and the
 bytes that it has sent. The sum is bounded; above it, those handshakes are given up in which nothing
-has moved for longest (`runtime.held_bytes`). Their time is bounded by whoever serves the
-connection, as that of a connection without TLS that says nothing.
+has moved for longest (`runtime.held_bytes`). The server of the connection bounds their time, as it
+does for a silent connection without TLS.
 """
 
 from __future__ import annotations

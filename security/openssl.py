@@ -1,8 +1,7 @@
-"""How OpenSSL is used: versions and cipher suites of a context, the words of its errors, and how
-much it is given, and asked for, in one turn of the event loop.
+"""How OpenSSL is used: versions and cipher suites of a context, the words of its errors, and the
+number of bytes that it takes and returns in one turn of the event loop.
 
-A record may hold one byte, or none: a peer that nobody knows may send records in which there is
-nothing to read, and each costs the same.
+A record may hold one byte, or none: a stranger may send empty records, and each costs the same.
 """
 
 from __future__ import annotations

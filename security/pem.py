@@ -1,5 +1,5 @@
-"""Files in PEM form that a configuration names. Faults are told in words, with the name of the key
-of the configuration, because OpenSSL's words name neither.
+"""Files in PEM form that a configuration names. Error texts name the file and the key of the
+configuration, because those of OpenSSL name neither.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the configuration says of TLS, of ports and of clients. Pure: no file is read."""
+"""The TLS settings of ports and of clients in the configuration. Pure: no file is read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from security.tls_suites import ANY, TlsChoice
 @final
 @dataclass(frozen=True, slots=True)
 class TlsKeyNames:
-    """The keys of the configuration that name the files, for what is told to users."""
+    """The keys of the configuration that name the files, for messages to users."""
 
     certificate: str
     key: str

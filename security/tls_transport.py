@@ -9,12 +9,13 @@ turn. A receiver that stops gets the rest when it calls again.
 
 Sending: a slice of what is given is encrypted and handed down. If the transport below does not take
 all of its records, the rest is kept, and nothing more is encrypted. The bytes of that slice count
-as taken in the measure in which its records have left, and the last one when all have. So a caller
-that keeps what was not taken and gives it again keeps something until all is sent, and needs no
-other sign. It must give the same bytes again: those of the slice are not encrypted twice.
+as taken in proportion to the records that have left, and the last byte when all have left. A caller
+that keeps the bytes not taken and gives them again therefore keeps some until all are sent, and
+needs no other signal. It must give the same bytes again: those of the slice are not encrypted
+twice.
 
-Invariants: records leave in the order in which OpenSSL made them; of records not taken there are
-those of one slice, and what OpenSSL answers of its own accord (alerts, key updates); with more of
+Invariants: records leave in the order in which OpenSSL made them; the records not taken are those
+of one slice and those that OpenSSL sends of its own accord (alerts, key updates); above a bound on
 the latter nothing is read.
 """
 
@@ -238,7 +239,7 @@ class TlsTransport:
             self._handshakes.unfinished.holds(self, 0, 0.0)
 
     def _failed(self, reason: str) -> HandshakeFailed:
-        """Count and tell. Peers that went without a word are no fault of anyone's."""
+        """Count and log. Peers that left without an alert are not counted as failures."""
         self._failure = f"TLS handshake failed: {reason}"
         self._handshakes.failed_total += 1
         tell = log.debug if self._engine is None else log.warning

@@ -6,12 +6,12 @@ begins with the next byte. Source: `BookieRequestProcessor` and `AuthHandler` of
 With `tlsClientAuthentication` nothing else is served: any other request is refused with EUA
 (BookKeeper serves it). Without it, clients that do not ask for TLS are served without.
 
-Bytes that came after START_TLS and before the answer end the connection: whoever put them there
-could have them taken for a part of what was sent with TLS.
+Bytes that came after START_TLS and before the answer end the connection: an attacker who put them
+there could pass them off as sent with TLS.
 
 What a stranger can cost: one unfinished frame of 64 KB, 100 refused requests, 30 s, and the bounds
-of handshakes. Of strangers there are so many at once; the one that waits longest makes room for the
-next.
+of handshakes. The number of strangers at a time is bounded; the one that has waited longest makes
+room for the next.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads that wait until more of a ledger is confirmed.
 
-One task looks at all of them, ten times per second, and compares what costs no look-up in storage.
-A read looks for its entry only when that has changed.
+One task checks all of them ten times per second, by values that need no look-up in storage. A read
+looks for its entry only when these have changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The cluster in the metadata store, as one of its bookies sees it: is it there, cookies, ledgers.
+"""The cluster in the metadata store, as one of its bookies sees it: whether it exists, its cookies,
+its ledgers.
 
 Paths and texts are BookKeeper's (`protocol.bookkeeper.paths`). A store whose ledgers are laid out
 in a way that is not known here is refused: garbage collection would take all of them for deleted.

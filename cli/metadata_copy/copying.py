@@ -3,7 +3,7 @@
 Order: a marker with the digest of what is copied -> the nodes of an empty cluster -> all nodes ->
 the sequences -> everything is compared -> a node for each bookie that may join -> the record of the
 cluster -> the marker is deleted. Bookies and brokers refuse a store with the marker, also one that
-was initialized besides, so an interrupted copy is of no effect. The next call with the same
+was initialized besides, so an interrupted copy has no effect. The next call with the same
 metadata completes it, and with other ones it is refused.
 
 A store counts as empty if it has nothing beyond what `vela initialize-cluster-metadata` makes.

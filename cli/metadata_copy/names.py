@@ -1,7 +1,7 @@
 """What is copied from one metadata store into another, under which name and with which value. Pure.
 
-Left out is what belongs to a cluster itself or to its processes: its id and layout, the cookies and
-registrations of bookies, members, owners and loads. They are made anew.
+The records that belong to a cluster itself or to its processes are left out: its id and layout, the
+cookies and registrations of bookies, members, owners and loads. They are made anew.
 
 The cluster may get another name. It is in the path of its record and of what is below that, in
 tenants, and in policies, some of which are maps by cluster.

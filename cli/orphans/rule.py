@@ -1,18 +1,19 @@
 """Which ledgers are orphans: they exist, and no record names them or will name them.
 
-Pure. A ledger that some record names is none. Any other is judged by what its own metadata say.
+Pure. A ledger that a record names is not an orphan. Any other is judged by its own metadata.
 
 - It is *unknown* if they do not say that it is one of a managed ledger, of a cursor or of a schema:
-  what names it may be in a place that nobody looks at here. So are ledgers of compacted topics and
-  of indexes of delayed messages, which a cursor may name in its own ledger.
-- It is *kept* if it is young, or nobody knows how old: it may be in the middle of being recorded.
+  the record that names it may be in a place that is not searched here. Ledgers of compacted topics
+  and of indexes of delayed messages are unknown, too, because a cursor may name them in its own
+  ledger.
+- It is *kept* if it is young or its age is not known: it may be about to be recorded.
 - It is *kept* if it is open, and the topic has no newer one yet: its writer may record it.
 - Otherwise it is an orphan. A managed ledger and a cursor make one ledger at a time and their ids
   grow, so one that is older than what the record names is not recorded any more. The ledgers of a
   schema are given up when they are not listed in time.
 
 An owner that did not hear of the outcome of a write may still have a ledger in memory that the
-record does not name any more. That is the business of who deletes (`search`).
+record does not name any more. The deletion takes care of that (`search`).
 """
 
 from __future__ import annotations

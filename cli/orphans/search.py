@@ -6,10 +6,10 @@ record that is damaged, or has changed between the two, protects what it may nam
 
 A broker that did not hear of the outcome of a write may still have a ledger in memory that the
 record does not name any more, and would write it into the record again. So the record is *claimed*
-first: it is written again as it is. Whoever read an older version of it is refused when it writes,
-and begins again with what the record says. A topic that is in use is therefore opened again by its
-broker; its clients reconnect, and nothing is lost. Then the node of the ledger is deleted, if it
-still has the version that was judged.
+first: it is written again as it is. A broker that read an older version of it is refused when it
+writes, and begins again with the present record. A topic that is in use is therefore opened again
+by its broker; its clients reconnect, and nothing is lost. Then the node of the ledger is deleted,
+if it still has the version that was judged.
 
 One process at a time deletes orphans of a store (`OrphanCollector`, too).
 """
@@ -50,7 +50,7 @@ _CHANGES: Final = "changes now: try again"
 
 
 class NotToBeTold(NotReadable):
-    """What the orphans are cannot be told. The text says why, and what to do."""
+    """The orphans cannot be determined. The text says why, and what to do."""
 
 
 @final

@@ -46,7 +46,7 @@ class Behaviour:
     lookups: bool
     acks: bool
     stuck_percent: float = 0.0
-    """Percentage of consumers that give no permits until they are told to resume."""
+    """Percentage of consumers that give no permits until the order to resume."""
     unacked_percent: float = 0.0
     """Percentage of consumers that never acknowledge."""
 

@@ -1,6 +1,6 @@
-"""The broker that is measured: where it is, and what its clients show it.
+"""The broker that is measured: its addresses, and the credentials of its clients.
 
-A context of TLS cannot be given to another process, so that each makes its own when it first needs
+A TLS context cannot be given to another process, so each process makes its own when it first needs
 one. A handshake is finished before the connection is used, and blocks the process meanwhile: with
 TLS, connections of a process are opened one after the other.
 """

@@ -5,7 +5,7 @@ A bookie that accepts entries is registered at /ledgers/available, one that is o
 be spoken to as long as their id is an address: a bookie may have lost its session and be there all
 the same.
 
-Watches tell of changes. The rack map and the registrations are then read again, one reading at a
+Watches report changes. The rack map and the registrations are then read again, one reading at a
 time. What was read last stays in force while the store is out of reach.
 """
 

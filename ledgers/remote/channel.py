@@ -5,9 +5,9 @@ system call at its end (`flush`). When the connection ends, for whatever reason,
 an answer fails at once. Then requests are refused for a time (back-off), and the next request after
 it opens a new connection.
 
-An add without an answer for the add timeout ends the connection: what it may still answer could not
-be told from answers to later adds of the same entry. A read that takes too long fails alone. Its
-answer may still come, so its place in the order is kept. If reads wait and nothing at all is
+An add without an answer for the add timeout ends the connection: its late answer could not be
+distinguished from answers to later adds of the same entry. A read that takes too long fails alone.
+Its answer may still come, so its place in the order is kept. If reads wait and nothing at all is
 answered for the read timeout, the connection ends, whether or not anyone still wants the answers.
 
 Timeouts count the time in which this process ran. While it is stopped or gets no CPU, answers wait
@@ -94,9 +94,9 @@ class Channel:
         on_failure: Callable[[str], None],
         decoder: Callable[[int], Decoder] = AnswerDecoder,
     ) -> None:
-        """`on_answered` is told of the bytes of adds that are not pending any more, `on_failure`
-        of every lost connection. `decoder`: of the protocol that the requests speak, by the largest
-        answer."""
+        """`on_answered` is called with the bytes of adds that are not pending any more,
+        `on_failure` of every lost connection. `decoder`: of the protocol that the requests speak,
+        by the largest answer."""
         self._name = name
         self._connect = connect
         self._address = address

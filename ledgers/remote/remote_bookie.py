@@ -94,8 +94,8 @@ class RemoteBookie:
         on_failure: Callable[[str], None],
         connect: Connect,
     ) -> None:
-        """`address` raises OSError while it is not known. `on_failure` is told, with the reason, of
-        every lost connection and every request without an answer in time."""
+        """`address` raises OSError while it is not known. `on_failure` is called, with the reason,
+        for every lost connection and every request without an answer in time."""
         self.bookie_id = bookie_id
         self.bytes_in_flight = 0
         """Bytes of adds without an answer."""

@@ -1,8 +1,8 @@
 """TLS from autorecovery and tools to bookies: BookKeeper's keys of its client, with files in PEM
 form.
 
-A file that only clients have a key for may be left out: it is that of the bookie with the same
-configuration.
+Without a file for a key that only clients have, the file of the bookie with the same configuration
+is used.
 """
 
 from __future__ import annotations

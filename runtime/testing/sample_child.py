@@ -1,4 +1,5 @@
-"""A child process for tests of supervision: says what it is told to say, and waits for SIGTERM."""
+"""A child process for tests of supervision: prints what its arguments say, and waits for
+SIGTERM."""
 
 from __future__ import annotations
 

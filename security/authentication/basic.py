@@ -1,8 +1,8 @@
 """Pulsar's AuthenticationProviderBasic: the users and passwords of a file of Apache's `htpasswd`.
 
-Hashes are apr1 (`htpasswd -m`), crypt (`-d`) as in Pulsar, and also bcrypt (`-B`), which alone
-resists guessing by those who get the file. They are computed in a thread. A password that was right
-is remembered by a keyed digest, whose key dies with the process: tools send theirs with every
+Hashes are apr1 (`htpasswd -m`), crypt (`-d`) as in Pulsar, and also bcrypt (`-B`), the only one
+that resists guessing if the file is stolen. They are computed in a thread. A password that was
+right is remembered by a keyed digest, whose key dies with the process: tools send theirs with every
 request.
 """
 
@@ -94,8 +94,8 @@ class BasicProvider:
             )
 
     def _decoy(self, name: str) -> str:
-        """A hash for a user that is unknown, always the same one: otherwise the time would tell who
-        is known, also where the hashes of users take different times."""
+        """A hash for a user that is unknown, always the same one: otherwise the time would show
+        which users are known, also where the hashes of users take different times."""
         digest = hashlib.blake2b(name.encode(), key=self._digest_key, digest_size=8).digest()
         return self._stored[int.from_bytes(digest) % len(self._stored)]
 

@@ -1,4 +1,4 @@
-"""The rules for what a verified token says: who, for whom, and when. Pure.
+"""The rules for the claims of a verified token: its subject, audience and times. Pure.
 
 Times as in Pulsar's library: a token is expired after the millisecond of its `exp`, and good from
 that of its `nbf` on; one without `exp` never expires. `leeway_seconds` counts in favour of the

@@ -1,7 +1,7 @@
 """How often credentials were accepted and refused, with the names and labels of Pulsar's metrics
 (AuthenticationMetrics, AuthenticationMetricsToken). Pure.
 
-No label has anything of a credential, or of a role: there is one series per provider and kind of
+No label contains a part of a credential, or a role: there is one series per provider and kind of
 fault.
 """
 

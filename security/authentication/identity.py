@@ -1,6 +1,6 @@
-"""What providers are asked, and what they answer. Pure.
+"""The questions to providers, and their answers. Pure.
 
-No text of an error contains a credential or a part of one: it goes to the log. Peers are told only
+No text of an error contains a credential or a part of one: it goes to the log. Peers learn only
 that authentication failed, because a reason would help to guess.
 """
 
@@ -97,7 +97,7 @@ class Provider(Protocol):
 
     @property
     def counts_expiry(self) -> bool:
-        """Whether metrics tell how long its credentials still count, and how many did no more."""
+        """Whether metrics show how long its credentials still count, and how many did no more."""
 
     @property
     def method(self) -> str:

@@ -1,11 +1,12 @@
 """How long a connection may go on with its credential. Pure.
 
-Pulsar's rule: every `authenticationRefreshCheckSeconds` it is looked whether the credential has
-expired. If so, a client that can renew it is asked to (AUTH_CHALLENGE), and has until the next look
-to answer. Any other client is disconnected.
+Pulsar's rule: every `authenticationRefreshCheckSeconds` the broker checks whether the credential
+has expired. If so, a client that can renew it is asked to (AUTH_CHALLENGE), and has until the next
+check to answer. Any other client is disconnected.
 
-A look does not count if the client was not read since the one before: its answer may have come. So
-that nobody goes on for ever with an expired credential, that holds for `UNREAD_SECONDS_MAX`.
+A check does not count if the client was not read since the one before, because its answer may have
+arrived. This holds for `UNREAD_SECONDS_MAX`, so that no client goes on for ever with an expired
+credential.
 """
 
 from __future__ import annotations

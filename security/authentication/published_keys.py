@@ -2,9 +2,9 @@
 
 Bounds: `issuers_max` issuers are kept, the one used longest ago goes first. One fetch per issuer is
 under way at a time, and all that need it wait for it. An unknown key id makes the keys be fetched
-again, at most every `key_miss_seconds`: so nobody can have an issuer asked for each wrong token. An
-issuer that fails is asked again after a pause. Keys older than `refresh_seconds` are fetched again
-while the old ones still count; those older than `expire_seconds` count no more.
+again, at most every `key_miss_seconds`: so wrong tokens do not each cause a request to the issuer.
+An issuer that fails is asked again after a pause. Keys older than `refresh_seconds` are fetched
+again while the old ones still count; those older than `expire_seconds` count no more.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Signatures of JSON Web Tokens: which key verifies which algorithms, and what a signed token says.
 Pure.
 
-The key alone decides which algorithms count, never the token: so a token without a signature
-(`alg: none`), or one signed with a public key as if that were a secret, has no chance (RFC 8725,
-3.1). The sizes of keys are those that RFC 7518 demands, as in Pulsar's library.
+Only the key decides which algorithms count, never the token: a token without a signature
+(`alg: none`), or one signed with a public key as if that were a secret, is therefore refused (RFC
+8725, 3.1). The sizes of keys are those that RFC 7518 demands, as in Pulsar's library.
 
 A token is in the compact form, each part in the one canonical base64url spelling: no two texts are
 the same token.

@@ -1,4 +1,5 @@
-"""A transport in memory that takes as much as it is told, and a client for its other side."""
+"""A transport in memory that takes as many bytes as a test allows, and a client for its other
+side."""
 
 from __future__ import annotations
 
