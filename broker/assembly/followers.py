@@ -123,7 +123,7 @@ class PolicyChanges:
             self._tell(name)
 
     def _tell(self, namespace_name: str) -> None:
-        """Empty: the store cannot tell what has changed."""
+        """Empty: the store does not know what has changed."""
         if not namespace_name:
             self._changed.update(self._namespaces.in_memory)
         elif namespace_name in self._namespaces.in_memory:

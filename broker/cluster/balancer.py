@@ -1,4 +1,4 @@
-"""What the leader does at intervals: keep the history of loads, shed load, split bundles.
+"""The periodic work of the leader: it keeps the history of loads, sheds load and splits bundles.
 
 The decisions are in `decisions`; this carries them out, through the owners of the bundles. Every
 broker runs it, and it acts while its broker is the leader. A new leader begins with the histories

@@ -1,4 +1,4 @@
-"""The bundles of this broker, and who owns the others: ephemeral nodes below `/namespace`.
+"""The bundles of this broker, and the owners of all others: ephemeral nodes below `/namespace`.
 
 A broker owns a bundle from the moment when its node exists under the broker's live session until
 the node is deleted or the session may end. Invariants:

@@ -1,7 +1,8 @@
-"""The bundles of a namespace that are named by what they have: LARGEST and HOT, as in Pulsar 4.0.8.
+"""Bundles that requests name by a property, not by their range: LARGEST and HOT, as in Pulsar
+4.0.8.
 
 LARGEST has the most persistent topics, partitions and system topics counted, and HOT the highest
-throughput over time, by what the leader stored last.
+throughput over time, as the leader stored it last.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The ownership of topics by several brokers, as in a cluster of Pulsar 4.0.8.
 
 A topic belongs to a bundle, and a bundle to the broker whose node names it. A bundle without an
-owner gets one when somebody asks: the leader chooses a broker, sends the client there, and that
-broker takes the bundle. The choice is authoritative: the chosen broker does not ask again. Any
+owner gets one when a client asks for it: the leader chooses a broker, sends the client there, and
+that broker takes the bundle. The choice is authoritative: the chosen broker does not ask again. Any
 other broker sends the client to the leader. Without a leader every broker chooses by itself; the
-node decides who wins.
+node decides which choice wins.
 
 The broker follows the boundaries of its bundles. A bundle that is not one any more, because its
 namespace was deleted or somebody else changed the boundaries, is given up.
@@ -122,7 +122,7 @@ class ClusterOwnership:
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Be a member of the cluster until cancelled. Call `leave` first for a clean end. Started
-        when it can be asked for owners; `wait_joined` tells when it is a member."""
+        when it can be asked for owners; `wait_joined` returns when it is a member."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery

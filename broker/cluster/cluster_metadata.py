@@ -57,7 +57,7 @@ class WrongCluster(Exception):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCluster:
-    """What the command was told."""
+    """The arguments of the command."""
 
     name: str
     data: Json

@@ -89,8 +89,8 @@ class ClusterConfig(SheddingRules, SplitRules):
 class ConfigInForce:
     """The configuration of a broker of a cluster as it is now: dynamic configuration may change it.
 
-    Who uses it reads `now` at every use. Who waits for a time that depends on it is told of a
-    change.
+    Who uses it reads `now` at every use. A task that waits for a time that depends on it is
+    notified of a change.
     """
 
     def __init__(self, config: ClusterConfig) -> None:

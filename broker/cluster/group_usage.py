@@ -1,9 +1,9 @@
-"""The brokers of a cluster tell each other how they use the budgets of resource groups.
+"""The brokers of a cluster report to each other how they use the budgets of resource groups.
 
 Each broker that uses one has an ephemeral node below `/vela/resource-usage`, a JSON object
 `{budget: [used, held]}` (see `Usage`), of the publish and the dispatch budgets of each group. It is
-written at most once a second, and only when it tells something new, so at rest nothing is. Real
-Pulsar reports by messages instead, to real brokers only.
+written at most once a second, and only when a use has changed enough, so nothing is written at
+rest. Real Pulsar reports by messages instead, to real brokers only.
 
 Reports are a second old. A broker that begins to use a budget counts itself at once, the others
 count it after its first report: until then the parts of all may exceed the budget.
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 USAGE_PATH: Final = "/vela/resource-usage"
 REPORT_SECONDS: Final = 1.0
 _CHANGE: Final = 0.05
-"""A use that differs by less is not told."""
+"""A use that differs by less is not reported."""
 
 
 class Budgets(Protocol):

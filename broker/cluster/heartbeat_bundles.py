@@ -1,6 +1,6 @@
 """The heartbeat namespaces of this broker, owned as long as its session lives.
 
-Nobody asks for them by a lookup first, so they are acquired here: at the start, in every new
+No client looks them up first, so they are acquired here: at the start, in every new
 session, and when a node is lost.
 """
 

@@ -236,7 +236,7 @@ class Members:
             else:
                 return
         except VersionConflict:
-            # Another session's node is there, or ours is gone. The watch tells of a change.
+            # Another session's node is there, or ours is gone. The watch reports a change.
             self._registered = ""
             return
         self._reported = report

@@ -1,10 +1,10 @@
-"""The brokers of bundles: what is read for a choice, and what was chosen since the last reports.
+"""Chooses brokers for bundles, and remembers what was chosen since the last reports.
 
 The choice is `decisions`, a pure function. This reads what it needs: reports, histories, isolation
 policies, anti-affinity groups, failure domains.
 
-A broker that was sent a bundle asks here, too, whether it may own it. Who sent it may have known
-other policies.
+A broker that was sent a bundle asks here, too, whether it may own it. The broker that sent it may
+have known other policies.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ shows the records of a real cluster. Pulsar's readers skip fields that they do n
 added: `velaSession` names the session that wrote an ephemeral node, because a node that names this
 broker may be of a former session that is about to end.
 
-What is read was written by another process: fields that are missing or of a wrong type count as
+Another process wrote the records that are read: fields that are missing or of a wrong type count as
 zero or empty, numbers are bounded, bundles without a proper name are left out, and a record without
 the addresses of its broker counts as damaged (None).
 """

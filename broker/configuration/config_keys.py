@@ -1,7 +1,6 @@
 """Facts about the broker's configuration keys: names, aliases, risks. Pure.
 
-Those of real Pulsar and BookKeeper without effect in Vela are told from the list of upstream's keys
-in `settings`.
+Keys of real Pulsar and BookKeeper without effect in Vela are recognised by the list in `settings`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Authorization of routes: what each asks is in the list of Pulsar's endpoints, beside its name.
+"""Authorization of routes: the list of Pulsar's endpoints has the right that each requires.
 
-A route is asked for before anything else is done, so that whoever may not learns neither what
-exists nor who owns it. Some routes name what they are about in the body. Their handlers ask with
-`check`, and the list says `none`.
+The right is checked before anything else is done, so that a caller without it learns neither what
+exists nor which broker owns it. Some routes name their subject in the body. Their handlers call
+`check`, and the list has `none` for them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the HTTP server calls: the application over the route table, loaded by the first request.
 
-The routes are a tenth of a broker's modules. A broker that nobody asks by HTTP, as most of those of
-a test suite, does without them. They are loaded in a thread, so that clients of the binary protocol
-are served meanwhile.
+The routes are a tenth of a broker's modules. A broker without HTTP requests, such as most of those
+in a test suite, does not load them. They are loaded in a thread, so that clients of the binary
+protocol are served meanwhile.
 
 Before the broker is ready every request is answered with 503, so the first 200 of `/metrics` or the
 health check means that a client can use the broker. `web` serves it on a socket that is bound

@@ -1,8 +1,8 @@
 """307 to the broker that owns a topic or a bundle, or that knows the owner.
 
-A client repeats the whole request there. `authoritative=true` tells the next broker that the leader
-chose it: it becomes the owner if there is none. Location and query are as on Pulsar 4.0.8: those of
-the request, with `authoritative` at the end.
+A client repeats the whole request there. `authoritative=true` informs the next broker that the
+leader chose it: it becomes the owner if there is none. Location and query are as on Pulsar 4.0.8:
+those of the request, with `authoritative` at the end.
 """
 
 from __future__ import annotations

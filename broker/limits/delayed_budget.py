@@ -4,7 +4,7 @@ Each takes about 330 bytes, in each subscription that has to wait for it. At the
 or of the broker, a subscription reads no further: what comes later waits in storage, in its order,
 and nothing is lost. It reads on when entries have become due and the bound is left by a sixteenth,
 so that it does not alternate quickly. `RESERVE` entries are free for each subscription, so that
-nobody stops for the delayed messages of others alone.
+none stops only because of the delayed messages of others.
 """
 
 from __future__ import annotations

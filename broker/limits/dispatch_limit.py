@@ -1,4 +1,5 @@
-"""Those that send under one rate of dispatch: the subscriptions of a topic, of the broker, or one.
+"""The senders under one rate of dispatch: the subscriptions of a topic, those of the broker, or
+one.
 
 A sender without tokens waits in line. When there are tokens the first one gets its turn: it is
 called, and sends within the call what it can. Others that ask meanwhile wait after those in line,

@@ -1,7 +1,7 @@
 """Bounds what the names and the metadata of all producers take in memory. Pure.
 
 Clients choose both, and the broker keeps them as long as the producer is open or waits. One
-connection may take a quarter of the bound, so that no client locks out the others alone.
+connection may take a quarter of the bound, so that no single client locks out the others.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 No message is refused. The next message of a connection is looked at before it is handled. If there
 are no tokens for it, the connection waits in line, first come, first served. When the tokens are
-there they are taken for that message, and the connection is told.
+there they are taken for that message, and the connection is notified.
 
 A connection that waits is not read at all, so its other producers wait with it, as in Pulsar
 (PIP-322). At rest a limit costs no task and no timer.
@@ -80,7 +80,7 @@ class PublishLimit:
 
     def admits(self, connection: PublishingConnection, messages: int, size_bytes: int) -> bool:
         """Whether a message (or a batch) may be published now; its tokens are then taken. If not,
-        the connection is told when they have been."""
+        the connection is notified when they have been."""
         amounts = (messages, size_bytes)
         if not self._line and self._seconds_until(amounts) == 0:
             self._take(amounts)

@@ -1,8 +1,8 @@
-"""What can be read of a managed ledger: its entries, their positions, its cursors, statistics.
+"""The readable part of a managed ledger: its entries, their positions, its cursors, statistics.
 
 A topic of this broker (`ledger`) and one that it follows (`broker/topics/follow`) are read in the
-same way. They differ in who appends, in how a ledger is opened for reading (`reader_of`), and in
-who makes their cursors.
+same way. They differ in which broker appends, in how a ledger is opened for reading (`reader_of`),
+and in what makes their cursors.
 
 Invariant: nothing here changes what is stored.
 """

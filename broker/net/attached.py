@@ -1,4 +1,4 @@
-"""What a session asks of the objects opened on it, and of the handlers of its commands.
+"""The interfaces of a session to the objects opened on it, and to the handlers of its commands.
 
 `net` does not know producers and consumers. It calls them through these interfaces.
 """

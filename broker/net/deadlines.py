@@ -1,4 +1,4 @@
-"""What a connection must do in time: give signs of life, take its answers, renew its credential.
+"""The deadlines of a connection: to give signs of life, take its answers, renew its credential.
 
 Called for each open connection, every few seconds. Pure but for what it puts into the outbox.
 """

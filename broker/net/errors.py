@@ -1,5 +1,5 @@
-"""What handlers raise for the session alone, to end or to pause a connection; and how a request
-that failed is refused."""
+"""Exceptions by which handlers end or pause a connection, and the refusal of a request that
+failed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = structlog.get_logger()
 class ConnectionRefused(Exception):
     """The peer broke the protocol so that its connection cannot continue. The text says how.
 
-    The session logs it, tells the peer with an ERROR command and closes this connection only.
+    The session logs it, sends the peer an ERROR command and closes this connection only.
     """
 
 

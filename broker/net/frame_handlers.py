@@ -1,4 +1,4 @@
-"""What becomes of each kind of frame that a client sends.
+"""Handles each kind of frame that a client sends.
 
 `ON_FRAME` has a function for each kind that `RequestDecoder` makes. Those for requests look up the
 handler of the request's type, and all of them call it in one place (`_handle`): there its failure

@@ -166,8 +166,8 @@ class Outbox:
             )
 
     def finish(self, reason: str) -> None:
-        """Accept no more output, because the peer has been told that no more follows. Later puts
-        are dropped. The connection stays open until `fail`."""
+        """Accept no more output, because the peer has been notified that no more follows. Later
+        puts are dropped. The connection stays open until `fail`."""
         self._failed = self._failed or reason
 
     def fail(self, reason: str) -> None:

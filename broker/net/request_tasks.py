@@ -1,4 +1,4 @@
-"""What requests leave to be done, and how they fail.
+"""The work that requests leave to tasks, and the handling of failures.
 
 A handler that cannot answer at once returns a coroutine, which runs as a task of the session. Its
 failures and those of handlers become an error answer in one place (`refuse`), or end the

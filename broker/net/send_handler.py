@@ -1,4 +1,4 @@
-"""What a session does with a SEND, which has a payload and is no entry of the table of handlers."""
+"""The handler of SENDs. They have a payload, and are therefore not in the table of handlers."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ class SendHandler(ABC):
     def admits(self, session: Any, send: Send) -> bool:  # noqa: ANN401 - of any kind of producers
         """Whether the limits of its topic let the message pass now. Asked before `handle`, on
         connections with a limited producer. False: it has been refused, or (`Session.admitted_by`)
-        the session is told when to ask again.
+        the session is notified when to ask again.
         """

@@ -326,8 +326,8 @@ class Session(RequestTasks, Generic[P, C]):
         return self.keep_alive.received_at
 
     def give_up(self, held_bytes: int, held_seconds: float) -> None:
-        """Drop an unfinished frame and close the connection (Holder). The peer is told the reason
-        if that is possible at once."""
+        """Drop an unfinished frame and close the connection (Holder). The peer gets the reason if
+        that is possible at once."""
         reason = (
             f"a frame of which {held_bytes} bytes came in {held_seconds:.1f} s was given up: the"
             " unfinished frames of all connections reached maxUnfinishedFramesSizeInMB; connect and"

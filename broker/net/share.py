@@ -1,4 +1,4 @@
-"""Whose share of the turns a connection uses: that of the tenant which it works for.
+"""The share of the turns that a connection uses: that of the tenant for which it works.
 
 A connection without producers and consumers belongs to the address of its peer, so that a tenant
 whose clients only connect, or do so over and over, has the turns of its hosts. The first producer

@@ -1,4 +1,5 @@
-"""How this broker reaches others of its cluster, as their client: with TLS or without, as whom."""
+"""How this broker connects to others of its cluster as a client: with or without TLS, as which
+role."""
 
 from __future__ import annotations
 

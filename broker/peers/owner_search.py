@@ -1,4 +1,4 @@
-"""Finds the broker that owns the source, as a client would: it asks, and is sent on."""
+"""Finds the broker that owns the source as a client would, by look-ups and redirects."""
 
 from __future__ import annotations
 

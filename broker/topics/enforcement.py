@@ -1,8 +1,8 @@
 """Ends open producers and consumers whose callers have lost their right.
 
 When the policies of a namespace, the administrators of a tenant or the super users change, through
-any broker, the callers of all that is open in the topics concerned at this broker are asked about
-again. Producers and consumers that may not go on are sent CLOSE_PRODUCER or CLOSE_CONSUMER. Their
+any broker, this broker checks the rights of the callers of all open producers and consumers of the
+topics concerned again. Those that may not go on are sent CLOSE_PRODUCER or CLOSE_CONSUMER. Their
 clients look up again, and are refused then. While the store cannot be read they go on. A shadow
 topic is closed if its source may not be read any more.
 """

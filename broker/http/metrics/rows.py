@@ -1,5 +1,6 @@
-"""The series of topics, of namespaces and of subscriptions: of each a row, with a number for every
-family of its kind. So a page of very many topics costs few steps per topic (`Page.add_row`)."""
+"""The series of topics, of namespaces and of subscriptions: one row for each, with a number for
+every family of its kind. A page of very many topics therefore costs few steps per topic
+(`Page.add_row`)."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ async def _schema_ledgers(context: AdminContext, topic: PersistentTopic) -> list
         try:
             metadata = await context.ledgers.metadata_of(ledger_id)
         except LedgerError:
-            continue  # deleted meanwhile, or lost: requests for the schema tell that
+            continue  # deleted meanwhile, or lost: requests for the schema report that
         row = {"ledgerId": ledger_id, "entries": 0, "size": 0, "offloaded": False}
         if metadata.is_closed:
             row |= {"entries": metadata.last_entry_id + 1, "size": metadata.length}

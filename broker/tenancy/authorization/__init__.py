@@ -1,1 +1,1 @@
-"""Who may do what: one decision for every command and every route."""
+"""The rights of callers: one decision for every command and every route."""

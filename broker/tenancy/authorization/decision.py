@@ -65,7 +65,7 @@ class Verdict(Enum):
     ALLOWED = auto()
     DENIED = auto()
     NO_TENANT = auto()
-    """The role is no super user, and the tenant does not exist: Pulsar tells that."""
+    """The role is no super user, and the tenant does not exist: Pulsar says so."""
     OTHER_PREFIX = auto()
     """The name of the subscription has to begin with the role."""
     WRONG_ORIGINAL = auto()

@@ -27,11 +27,11 @@ _NO_TENANT: Final = "Tenant does not exist"
 
 
 class CommandTexts(NamedTuple):
-    """What one type of command tells."""
+    """The texts of one type of command."""
 
     denied: str
     failed: str = ""
-    """Where Pulsar could not decide; empty: it tells the reason."""
+    """Where Pulsar could not decide; empty: Pulsar gives the reason."""
     no_tenant: str = ""
     """Where it answers that the topic does not exist, because the tenant does not; the name of the
     namespace follows."""

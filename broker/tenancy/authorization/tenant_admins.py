@@ -57,7 +57,7 @@ class TenantAdmins:
     def _changed(self, path: str) -> None:
         """Namespaces lie one level below."""
         tenant = path.removeprefix(POLICIES_PATH).lstrip("/")
-        if not tenant:  # the store cannot tell what has changed
+        if not tenant:  # the store does not know what has changed
             self._found.clear()
         elif "/" not in tenant:
             self._found.pop(tenant, None)

@@ -37,8 +37,8 @@ class ExistingTopics:
         partitioned: PartitionedTopics,
         is_loaded: Callable[[TopicName], bool],
     ) -> None:
-        """`is_loaded` tells whether the broker has a topic in memory. The records of `partitioned`
-        are those of the namespace, and are to be current when this is asked."""
+        """`is_loaded` returns whether the broker has a topic in memory. The records of
+        `partitioned` are those of the namespace, and are to be current when this is asked."""
         self._store = store
         self._namespace_name = namespace_name
         self._partitioned = partitioned

@@ -30,7 +30,7 @@ class KeptRecords:
     def __init__(
         self, store: MetadataStore, parents: Mapping[str, str], flaw_in: Callable[[Json], str]
     ) -> None:
-        """`parents`: the parent path of the records of each domain. `flaw_in` tells why a record
+        """`parents`: the parent path of the records of each domain. `flaw_in` returns why a record
         cannot be one; empty: it can."""
         self._store = store
         self._parents = parents

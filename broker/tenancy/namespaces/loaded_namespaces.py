@@ -257,7 +257,7 @@ class LoadedNamespaces:
         self._record_changed(LOCAL_POLICIES_PATH, path)
 
     def _record_changed(self, root: str, path: str) -> None:
-        if path == root:  # the store cannot tell what has changed
+        if path == root:  # the store does not know what has changed
             for each in self._namespaces.values():
                 each.policies_version += 1
             return

@@ -51,7 +51,7 @@ class TopicLevel:
         cluster: str,
         flaw_in: Callable[[Json], str],
     ) -> None:
-        """`flaw_in` tells why fields cannot be in force; empty: they can."""
+        """`flaw_in` returns why fields cannot be in force; empty: they can."""
         self._store = store
         self._cluster = cluster
         self._flaw_in = flaw_in

@@ -211,9 +211,9 @@ class TopicPolicies:
         self._own = namespace.effective
         """What the two before it result in."""
         self._seen = self.effective
-        """What its watcher was told last."""
+        """The policies of which its watcher was notified last."""
         self._told = self._ended = 0
-        """How often the watcher was told, and which time it last ended without an error."""
+        """How often the watcher was notified, and which notice it last handled without an error."""
 
     @property
     def effective(self) -> EffectivePolicies:

@@ -44,7 +44,7 @@ class TopicPolicyMap:
     """Those of one namespace."""
 
     def __init__(self, cluster: str, flaw_in: Callable[[Json], str]) -> None:
-        """`flaw_in` tells why fields cannot be in force; empty: they can."""
+        """`flaw_in` returns why fields cannot be in force; empty: they can."""
         self._cluster = cluster
         self._flaw_in = flaw_in
         self._kept: dict[str, Kept] = {}

@@ -56,7 +56,7 @@ class SchemaLedgerOwner:
                     try:
                         listed |= _ledgers_of(await get(f"{parent}/{topic}"))
                     except DamagedSchema:
-                        continue  # `has_lost` tells of it, if it protects a ledger
+                        continue  # `has_lost` reports it, if it protects a ledger
         return listed
 
     async def has_lost(self, ledger_id: int, metadata: LedgerMetadata) -> bool:

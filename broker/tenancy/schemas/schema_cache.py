@@ -55,7 +55,7 @@ class LoadedSchemas:
         )
         self.verdicts: dict[tuple[object, ...], object] = {}
         self.is_current = False
-        """No change of the list has been told since it was read."""
+        """No change of the list has been reported since it was read."""
 
     def live(self) -> list[StoredSchema]:
         """Every version since the last deletion."""

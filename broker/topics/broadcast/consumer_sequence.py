@@ -1,6 +1,7 @@
 """The consumers of a subscription as a sequence, without building a list of 100,000 each time.
 
-A view: length and membership are cheap, iteration is in order of arrival, and an index walks.
+It is a view: length and membership are cheap, iteration is in order of arrival, and access by index
+walks.
 """
 
 from __future__ import annotations

@@ -265,7 +265,7 @@ class BroadcastMembers:
         self.fanout.wake(self.groups.rewind(slot, count=consumer.sub_type == SHARED))
 
     def disconnect_consumers(self) -> None:
-        """Remove all consumers, then tell their sessions."""
+        """Remove all consumers, then notify their sessions."""
         for consumer in list(self.attached):
             self.remove_consumer(consumer)
             consumer.session.disconnect_consumer(consumer)

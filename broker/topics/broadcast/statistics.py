@@ -1,9 +1,9 @@
 """Statistics of a broadcast subscription: sums, extremes, and a few of its consumers.
 
-A list of 100,000 rows would not be readable. Listed are the consumers that need attention (the
-largest backlog first), up to `CONSUMERS_LISTED`; the rest is in counts. Percentiles of the six
-stages show the latency. Everything is derived on request. The time at which one consumer was last
-sent something or last acknowledged is not kept, and reported as 0.
+A list of 100,000 rows would not be readable. The consumers that need attention are listed (the
+largest backlog first), up to `CONSUMERS_LISTED`; the others are only counted. Percentiles of the
+six stages show the latency. Everything is derived on request. The time at which one consumer was
+last sent something or last acknowledged is not kept, and reported as 0.
 """
 
 from __future__ import annotations

@@ -271,7 +271,7 @@ class VirtualCursors:
         return rest
 
     def _are_in_step(self, slots: array[int], at: int, sent: array[int]) -> bool:
-        """Whether nothing sets them apart: nearly always, and told without a look at each."""
+        """Whether nothing sets them apart: nearly always, and known without a look at each."""
         if update_slots(slots, self.acked, 1, 0, 0) != (at, at):
             return False
         least_sent, _ = update_slots(slots, sent, 1, 0, 0)

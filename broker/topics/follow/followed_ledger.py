@@ -325,7 +325,7 @@ class FollowedLedger(ReadableLedger):
         return self._cursors.open_part(name, initial)
 
     async def delete_cursor(self, name: str) -> None:
-        """See ManagedLedger. The owner of the source is told afterwards."""
+        """See ManagedLedger. The owner of the source is notified afterwards."""
         if self._ended.is_set() or self.failure:
             raise ServiceNotReady("the topic is being closed: look it up again")
         await self._cursors.delete(name)

@@ -1,9 +1,9 @@
 """Opens managed ledgers for topics: those of shadows follow their sources, all others are ordinary.
 
-A broker has this in the place of its `ManagedLedgerFactory`, which it uses. Which kind a topic is
-follows from its record. The record of a shadow may list the ledgers of its source (Pulsar's brokers
-write it so). To open it as an ordinary topic would fence the source, and to delete it so would
-delete the messages of the source: here neither happens.
+A broker has this in the place of its `ManagedLedgerFactory`, which it uses. The record of a topic
+decides its kind. The record of a shadow may list the ledgers of its source (Pulsar's brokers write
+it so). Opening it as an ordinary topic would fence the source, and deleting it would delete the
+messages of the source: this factory does neither.
 
 A broker by itself serves no shadows, but its data directory may be that of a cluster on one
 machine, and hold some. It refuses to open them. Any broker deletes them, and makes ordinary topics
@@ -11,7 +11,7 @@ of them again.
 
 The property that makes a shadow may have been written by somebody who may not read the source. Its
 right is therefore asked about whenever a shadow is opened (`ShadowRights`), and once more after
-its ledger is in `followed`: whoever revokes a right from then on has it closed.
+its ledger is in `followed`: a right that is revoked after that closes the shadow.
 """
 
 from __future__ import annotations

@@ -251,8 +251,8 @@ class Link:
             raise refusal
 
     async def end(self, share: Share) -> None:
-        """The share is not needed any more. An owner that cannot be told keeps its place until the
-        name has been away for as long as names are kept."""
+        """The share is not needed any more. An owner that cannot be reached keeps its place until
+        the name has been away for as long as names are kept."""
         self._shares.pop(share.subscription, None)
         try:
             await share.leave(self._connected())

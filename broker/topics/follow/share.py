@@ -101,7 +101,7 @@ class Share:
         self.report.detached()
 
     def acknowledgement(self) -> bytes:
-        """What the owner is to be told now; empty: nothing."""
+        """What is to be reported to the owner now; empty: nothing."""
         position = self.report.next(self.slowest())
         if position is None:
             return b""

@@ -188,7 +188,7 @@ class ShareCursors:
             await self._dirty.wait()
             self._dirty = trio.Event()
             store_at = clock.now() + STORE_SECONDS
-            # A cursor that is dirty does not tell of further changes.
+            # A cursor that is dirty does not report further changes.
             while any(cursor.is_dirty for cursor in self.by_name.values()):
                 await trio.sleep(REPORT_SECONDS)
                 self._link.report()

@@ -40,12 +40,12 @@ class ShareReport:
         self._is_attached = True
 
     def detached(self) -> None:
-        """It is not connected with the owner any more, and what was told last may be lost."""
+        """It is not connected with the owner any more, and the last report may be lost."""
         self._is_attached = False
 
     @property
     def is_attached(self) -> bool:
-        """Whether the owner can be told."""
+        """Whether reports reach the owner."""
         return self._is_attached
 
     @property
@@ -64,8 +64,8 @@ class ShareReport:
         self._moves -= 1
 
     def next(self, slowest: Position) -> Position | None:
-        """The position to tell the owner now, if it is news; `slowest`: that of the share. It
-        counts as told."""
+        """The position to report to the owner now, if it is new; `slowest`: that of the share. It
+        counts as reported."""
         if not self._is_attached or self._moves or self.told is None or slowest <= self.told:
             return None
         self.told = slowest
