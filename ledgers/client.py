@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from bookie.api import BookieApi
     from ledgers.cluster import Cluster
+    from ledgers.entry_reader import EntryReader
     from ledgers.entry_writer import EntryWriter, WriterListener
     from metadata.store import MetadataStore
     from runtime.clock import Clock
@@ -184,14 +185,14 @@ class LedgerClient:
             raise LedgerNotFound(f"ledger {ledger_id} does not exist")
         return stored_metadata(ledger_id, stored[0])
 
-    async def reader(self, ledger_id: int) -> LedgerReader:
+    async def reader(self, ledger_id: int) -> EntryReader:
         """Read without recovery: a closed ledger, or an open one whose end the caller knows.
 
         Raises: LedgerNotFound, LedgerDamaged.
         """
         return self.reader_of(ledger_id, await self.metadata_of(ledger_id))
 
-    def reader_of(self, ledger_id: int, metadata: LedgerMetadata) -> LedgerReader:
+    def reader_of(self, ledger_id: int, metadata: LedgerMetadata) -> EntryReader:
         """The same with metadata already read."""
         now = partial(self.metadata_of, ledger_id)
         return LedgerReader(

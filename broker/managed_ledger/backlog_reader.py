@@ -24,12 +24,12 @@ from ledgers.errors import LedgerError
 from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from broker.ground.entry import Entry
     from broker.managed_ledger.entry_cache import TopicCache
+    from broker.managed_ledger.kept_readers import LedgerReaders
     from broker.managed_ledger.ledger_table import LedgerTable
-    from ledgers.ledger_reader import LedgerReader
     from protocol.position import Position
     from runtime.clock import Clock
 
@@ -52,7 +52,7 @@ class BacklogReader:
         name: str,
         table: LedgerTable,
         cache: TopicCache,
-        reader_of: Callable[[int], Awaitable[LedgerReader]],
+        readers: LedgerReaders,
         spawn: Callable[..., None],
         clock: Clock,
         run_size_bytes: int,
@@ -60,7 +60,7 @@ class BacklogReader:
         self._name = name
         self._table = table
         self._cache = cache
-        self._reader_of = reader_of
+        self._readers = readers
         self._spawn = spawn
         self._clock = clock
         self._run_size_bytes = run_size_bytes
@@ -168,7 +168,7 @@ class BacklogReader:
             )
         last = min(row.entries, entry_id + count_max) - 1
         try:
-            reader = await self._reader_of(ledger_id)
+            reader = await self._readers.reader_of(row)
             payloads = await reader.read(entry_id, last, bytes_max)
         except LedgerError as error:
             raise BrokerError(ServerError.PersistenceError, str(error)) from error

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from broker.ground.entry import Entry
     from broker.managed_ledger.config import ManagedLedgerConfig
     from broker.managed_ledger.entry_cache import EntryCache
+    from broker.managed_ledger.kept_readers import LedgerReaders
     from broker.managed_ledger.roll_pace import RollPace
     from broker.managed_ledger.tenure import Tenure
     from ledgers.client import LedgerClient
@@ -75,5 +76,7 @@ class LedgerContext:
     cache: EntryCache
     spawn: Callable[..., None]
     roll_pace: RollPace
+    readers: LedgerReaders
+    """Where entries are read that are not in memory."""
     tenure: Tenure
     """Of the session under which the ledgers with this context were opened."""

@@ -24,6 +24,7 @@ from broker.managed_ledger.attached_ledger import delete_attached
 from broker.managed_ledger.context import LedgerContext
 from broker.managed_ledger.cursor_record import INLINE, attached_ledger, decode_cursor_record
 from broker.managed_ledger.entry_cache import EntryCache
+from broker.managed_ledger.kept_readers import BookieReaders
 from broker.managed_ledger.ledger import ManagedLedger, refuse_missing
 from broker.managed_ledger.ledger_list import LedgerList, OwnershipLost
 from broker.managed_ledger.ledger_record import LedgerRecord, damaged, decode_ledger_record
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from broker.managed_ledger.config import LedgerPolicies, ManagedLedgerConfig
     from broker.managed_ledger.cursor import Cursor
     from broker.managed_ledger.cursor_record import CursorRecord
+    from broker.managed_ledger.kept_readers import LedgerReaders
     from ledgers.client import LedgerClient
     from metadata.store import MetadataStore
     from protocol.bookkeeper.ledger_metadata import LedgerMetadata
@@ -63,7 +65,9 @@ class ManagedLedgerFactory:
         client: LedgerClient,
         config: ManagedLedgerConfig,
         clock: Clock,
+        readers: LedgerReaders | None = None,
     ) -> None:
+        """`readers`: where ledgers are read; None: from bookies."""
         self._store = store
         self._client = client
         self._config = config
@@ -77,6 +81,7 @@ class ManagedLedgerFactory:
             config.cache_size_bytes, config.cache_eviction_time_s, config.cache_eviction_watermark
         )
         self.ledgers: dict[str, ManagedLedger] = {}
+        self.readers = readers or BookieReaders(client)
         self._context = LedgerContext(
             store,
             client,
@@ -85,6 +90,7 @@ class ManagedLedgerFactory:
             self.cache,
             self._spawn,
             RollPace(config),
+            self.readers,
             Tenure(store),
         )
 

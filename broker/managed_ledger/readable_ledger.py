@@ -1,8 +1,7 @@
 """The readable part of a managed ledger: its entries, their positions, its cursors, statistics.
 
 A topic of this broker (`ledger`) and one that it follows (`broker/topics/follow`) are read in the
-same way. They differ in which broker appends, in how a ledger is opened for reading (`reader_of`),
-and in what makes their cursors.
+same way. They differ in which broker appends, and in what makes their cursors.
 
 Invariant: nothing here changes what is stored.
 """
@@ -70,12 +69,12 @@ class ReadableLedger:
         """Made with the first read: most topics are never read, or only from the tail."""
         if self._made_reader is None:
             context = self._context
-            self._made_readers = KeptReaders(context.client)
+            self._made_readers = KeptReaders(context.readers)
             self._made_reader = BacklogReader(
                 self.name,
                 self._table,
                 self._cache,
-                self._made_readers.reader_of,
+                self._made_readers,
                 self._spawn_reading,
                 context.clock,
                 context.config.read_ahead_size_bytes,

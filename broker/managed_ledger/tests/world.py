@@ -76,11 +76,12 @@ class World:
         self.bookie = FakeBookie()
 
     @asynccontextmanager
-    async def broker(self):
-        """A running factory; leaving the block is a crash unless `aclose` was called."""
+    async def broker(self, readers=lambda _client: None):
+        """A running factory; leaving the block is a crash unless `aclose` was called. `readers`
+        makes LedgerReaders of a client."""
         clock = SettableClock()
         client = LedgerClient(self.store, {"b": self.bookie}, LedgerClientConfig(), clock)
-        factory = ManagedLedgerFactory(self.store, client, self.config, clock)
+        factory = ManagedLedgerFactory(self.store, client, self.config, clock, readers(client))
         factory.client = client
         factory.clock = clock
         async with trio.open_nursery() as nursery:

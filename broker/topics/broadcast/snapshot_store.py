@@ -34,7 +34,7 @@ from protocol.errors import BrokerError, ServerError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ledgers.ledger_reader import LedgerReader
+    from ledgers.entry_reader import EntryReader
     from protocol.bookkeeper.ledger_metadata import LedgerMetadata
 
 ENTRY_SIZE_BYTES_MAX: Final = 1024 * 1024
@@ -54,7 +54,7 @@ class SnapshotLedgers(LedgerMaker, Protocol):
     async def recover(self, ledger_id: int) -> LedgerMetadata:
         """Fence and close it."""
 
-    def reader_of(self, ledger_id: int, metadata: LedgerMetadata) -> LedgerReader:
+    def reader_of(self, ledger_id: int, metadata: LedgerMetadata) -> EntryReader:
         """Read it."""
 
     async def delete(self, ledger_id: int) -> None:

@@ -102,6 +102,7 @@ class FollowingFactory:
             ordinary.cache,
             self._spawn,
             RollPace(config),
+            ordinary.readers,
             Tenure(store),
         )
         self.followed: dict[str, FollowedLedger] = {}
