@@ -55,6 +55,7 @@ _NOT_SOURCES: Final = frozenset({"tests", "testing", "__pycache__"})
 _SOURCES: Final = (".py", ".c", ".h")
 
 HOT_MODULES: Final = (
+    "protocol.new_messages",
     "protocol.send_fields",
     "protocol.send_runs",
     "protocol.command_frames",
@@ -113,6 +114,7 @@ HOT_MODULES: Final = (
     "broker.doors.pulsar.consumer",
     "broker.doors.pulsar.lookup",
     "broker.doors.pulsar.pending",
+    "broker.doors.pulsar.producing",
     "broker.doors.pulsar.publish",
     "broker.doors.pulsar.subscribe",
     "broker.managed_ledger.ack_state",
@@ -134,6 +136,7 @@ HOT_MODULES: Final = (
     "broker.ground.operations",
     "broker.topics.subscription.acknowledgements",
     "broker.topics.subscription.chunks",
+    "broker.topics.subscription.client_connection",
     "broker.topics.subscription.consumer",
     "broker.topics.subscription.consumer_handle",
     "broker.topics.subscription.delayed",

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from protocol.new_messages import NO_SEQUENCE_ID, NewMessage
+
 if TYPE_CHECKING:
     from mypy_extensions import i64
 
     from protocol import pulsar_api_pb2 as pb
 
-NO_SEQUENCE_ID: Final = -1
-"""As highest sequence id: the client has sent none."""
 _UINT64_MAX: Final = 2**64 - 1
 SEND_PREFIX: Final = b"\x08\x06\x32"
 """BaseCommand.type = SEND, then the tag of BaseCommand.send, whose size is the next byte."""
@@ -31,19 +31,12 @@ _VARINT_BITS_READ: Final = 63
 
 
 @final
-class Send:
+class Send(NewMessage):
     """A SEND. `payload` is what follows the command: headers, metadata and payload. The highest
     sequence id is NO_SEQUENCE_ID when the client has sent none (or 0, or the largest number). The
     number of messages that the client claims is left out: `metadata.count_messages` counts."""
 
-    __slots__ = (
-        "highest_sequence_id",
-        "is_chunk",
-        "is_verified",
-        "payload",
-        "producer_id",
-        "sequence_id",
-    )
+    __slots__ = ("producer_id",)
 
     def __init__(
         self,
@@ -53,13 +46,8 @@ class Send:
         is_chunk: bool,
         payload: bytes,
     ) -> None:
+        super().__init__(sequence_id, highest_sequence_id, is_chunk, payload)
         self.producer_id = producer_id
-        self.sequence_id = sequence_id
-        self.highest_sequence_id = highest_sequence_id
-        self.is_chunk = is_chunk
-        self.is_verified = False
-        """The checksum of the payload was found to fit, if it has one."""
-        self.payload = payload
 
 
 def send_of(send: pb.CommandSend, payload: bytes) -> Send:

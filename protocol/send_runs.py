@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from native.sends import ARE_CONSECUTIVE, ARE_SINGLE, PAYLOAD_BYTES_MIN, read_sends
 from protocol.metadata import count_messages
-from protocol.send_fields import NO_SEQUENCE_ID, Send
+from protocol.new_messages import NO_SEQUENCE_ID, NewMessages
+from protocol.send_fields import Send
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,20 +30,10 @@ _read_sends: Final = read_sends
 
 
 @final
-class SendRun:
-    """Messages of one producer, in their order: one item of each column for each of them. The
-    checksums are verified."""
+class SendRun(NewMessages):
+    """SENDs of one producer, in their order."""
 
-    __slots__ = (
-        "are_consecutive",
-        "counts",
-        "message_count",
-        "payloads",
-        "producer_id",
-        "sequence_ids",
-        "size_bytes",
-        "size_each_bytes",
-    )
+    __slots__ = ("producer_id",)
 
     def __init__(
         self,
@@ -54,23 +45,10 @@ class SendRun:
         size_each_bytes: int,
         are_consecutive: bool,
     ) -> None:
+        super().__init__(
+            sequence_ids, payloads, counts, size_bytes, size_each_bytes, are_consecutive
+        )
         self.producer_id = producer_id
-        self.sequence_ids = sequence_ids
-        """Of type "q"."""
-        self.payloads = payloads
-        """As in a Send."""
-        self.counts = counts
-        """What `count_messages` says of each; None: each is one message."""
-        self.message_count = len(payloads)
-        """Messages in them together, where one that no client gets counts as one."""
-        if counts is not None:
-            self.message_count = sum([count or 1 for count in counts])
-        self.size_bytes = size_bytes
-        """Of all payloads."""
-        self.size_each_bytes = size_each_bytes
-        """Of each payload; 0: they differ."""
-        self.are_consecutive = are_consecutive
-        """Each sequence id is the one before plus 1."""
 
     def send(self, index: int) -> Send:
         """One of the messages by itself."""

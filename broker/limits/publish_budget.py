@@ -58,13 +58,7 @@ class PendingPublishes:
         self.count = 0
         self.size_bytes = 0
 
-    def taken(self, size_bytes: int) -> None:
-        """A message has been handed to storage."""
-        self.count += 1
-        self.size_bytes += size_bytes
-        self._budget.pending_bytes += size_bytes
-
-    def run_taken(self, count: int, size_bytes: int) -> None:
+    def taken(self, count: int, size_bytes: int) -> None:
         """So many messages have been handed to storage."""
         self.count += count
         self.size_bytes += size_bytes

@@ -47,16 +47,10 @@ class ConsumerWithId(Protocol):
         """Chosen by the client."""
 
 
-class ProducerWithId(Protocol):
-    """A producer of this connection."""
-
-    @property
-    def producer_id(self) -> int:
-        """Chosen by the client."""
-
-
 P = TypeVar("P", bound=AttachedProducer)
 C = TypeVar("C", bound=AttachedConsumer)
+S = TypeVar("S")
+"""What topics know of the producers of a connection."""
 
 
 class Commands(Protocol):

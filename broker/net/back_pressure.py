@@ -115,12 +115,6 @@ class BackPressure:
             self._paused = None
             paused.set()
 
-    def publish_answered(self, receipts: bytes, count: int, size_bytes: int) -> None:
-        """Send the joined receipts of `count` durable messages. `size_bytes` is the size of the
-        messages."""
-        self.outbox.put(receipts)
-        self.publish_done(count, size_bytes)
-
     def publish_done(self, count: int, size_bytes: int) -> None:
         """So many messages have been answered."""
         self.publishes.answered(count, size_bytes)

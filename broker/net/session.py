@@ -26,7 +26,7 @@ import trio
 
 from broker.ground.slices import in_slices
 from broker.limits.publish_budget import PendingPublishes
-from broker.net.attached import C, P
+from broker.net.attached import C, P, S
 from broker.net.closed_ids import ClosedIds
 from broker.net.deadlines import check_credential, check_deadlines, is_alive
 from broker.net.errors import ConnectionRefused, Held
@@ -48,7 +48,7 @@ from security.caller import UNAUTHENTICATED
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from broker.net.attached import Commands, ConsumerWithId, ProducerWithId
+    from broker.net.attached import Commands, ConsumerWithId
     from broker.net.connections import Connections
     from broker.net.send_handler import SendHandler
     from protocol.ack_runs import AckRunTarget
@@ -70,7 +70,7 @@ GOODBYE_SECONDS_MAX = 1.0
 
 
 @final
-class Session(RequestTasks, Generic[P, C]):
+class Session(RequestTasks, Generic[P, C, S]):
     """One connection. Also the `ConsumerSession` of its consumers. It does not know what producers
     and consumers are: its creator defines that with the `commands`."""
 
@@ -97,6 +97,8 @@ class Session(RequestTasks, Generic[P, C]):
         self.producers: dict[int, P] = {}
         self.consumers: dict[int, C] = {}
         self.closed_producers = ClosedIds()
+        self.producing: S | None = None
+        """What topics know of its producers; None before the first one."""
         self.limited_producers = 0
         """How many of its producers publish under a rate (`Producer.use_limits`)."""
         self.handshake = Handshake()
@@ -420,15 +422,6 @@ class Session(RequestTasks, Generic[P, C]):
             del self.consumers[consumer.consumer_id]
             self.outbox.put(commands.close_consumer(consumer.consumer_id, commands.NO_REQUEST))
 
-    def disconnect_producer(self, producer: ProducerWithId) -> None:
-        """Remove the producer and send CLOSE_PRODUCER. The client looks up and creates it again."""
-        held: object = self.producers.get(producer.producer_id)
-        if held is not producer:
-            return
-        del self.producers[producer.producer_id]
-        self.closed_producers.add(producer.producer_id)
-        self.outbox.put(commands.close_producer(producer.producer_id, commands.NO_REQUEST))
-
 
 def _detach_each(opened: dict[int, Any]) -> Iterator[None]:
     """One per step. Others may leave meanwhile."""
@@ -439,5 +432,5 @@ def _detach_each(opened: dict[int, Any]) -> Iterator[None]:
         yield
 
 
-AnySession = Session[Any, Any]
+AnySession = Session[Any, Any, Any]
 """A connection, for code that does not use the objects opened on it."""

@@ -10,8 +10,9 @@ from protocol import client
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import RemoteProtocolError
 from protocol.frames import FrameDecoder
+from protocol.new_messages import NO_SEQUENCE_ID
 from protocol.request_frames import RequestDecoder
-from protocol.send_fields import NO_SEQUENCE_ID, SEND_PREFIX, Send, read_send, send_of
+from protocol.send_fields import SEND_PREFIX, Send, read_send, send_of
 from protocol.templates import ReceiptTemplate, send_receipt
 
 UINT64 = st.integers(0, 2**64 - 1)

@@ -10,13 +10,14 @@ from native.sends import ARE_SINGLE, PAYLOAD_BYTES_MAX, RUN_MESSAGES_MAX, read_s
 from protocol import client
 from protocol.errors import RemoteProtocolError
 from protocol.metadata import METADATA_UNCOUNTED_BYTES, count_messages, verify_checksum
+from protocol.new_messages import NO_SEQUENCE_ID
 from protocol.request_frames import (
     REQUESTS_PER_SLICE,
     SENDS_PER_SLICE,
     SENDS_PER_TURN,
     RequestDecoder,
 )
-from protocol.send_fields import NO_SEQUENCE_ID, Send
+from protocol.send_fields import Send
 from protocol.send_runs import SendRun, read_verified
 from protocol.tests.frame_values import value_of
 

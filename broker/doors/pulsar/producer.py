@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, final
 
 from broker.doors.pulsar.lookup import parse_topic
 from broker.doors.pulsar.pending import PendingProducer
+from broker.doors.pulsar.session import ClientSession, producing_of
 from broker.limits.producer_bytes import producer_bytes
 from broker.topics.subscription.request import SubscriptionRequest
 from broker.topics.topic.producer_request import SHARED, ProducerRequest
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from broker.doors.pulsar.authorization import StillAllowed
     from broker.doors.pulsar.broker import Broker
-    from broker.doors.pulsar.session import ClientSession
     from broker.topics.topic.producer import Producer
     from broker.topics.topic.topic import Topic
 
@@ -134,13 +134,14 @@ class _Opening:
                 return
             await _open_initial_subscription(topic, body.initial_subscription_name)
             request = _request(broker, topic, body, schema_version)
-            holder = None if self._has_cleared else topic.holder_of_name(session, request)
+            producing = producing_of(session)
+            holder = None if self._has_cleared else topic.holder_of_name(producing, request)
             seconds = broker.config.connectionLivenessCheckTimeoutMillis / 1000
             if holder is not None and seconds:
                 session.start_rest(self._command(), self._clear(holder, seconds))
                 return
             await self._grants.known(session, body)
-            producer = await topic.attach_producer(session, request)
+            producer = await topic.attach_producer(producing, request)
         except Exception as error:
             self.refused(error)
             return

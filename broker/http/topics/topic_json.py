@@ -467,9 +467,7 @@ def _publisher(producer: Producer) -> Json:
         "averageMsgSize": producer.rate_bytes_in / rate if rate else 0.0,
         "chunkedMessageRate": producer.rate_chunks_in,
         "producerId": producer.producer_id,
-        "supportsPartialProducer": (
-            "supports_partial_producer" in producer.session.handshake.client_features
-        ),
+        "supportsPartialProducer": ("supports_partial_producer" in producer.session.features),
         "producerName": producer.name,
         "address": producer.session.remote_address,
         "connectedSince": iso_time(producer.connected_since_ms),

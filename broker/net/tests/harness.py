@@ -173,6 +173,12 @@ class Harness:
         session.caller = Caller(role, original_role)
         return connection
 
+    def session_of(self, producer):
+        """The connection of a producer."""
+        return next(
+            each for each in self.service.connections.open if each.producing is producer.session
+        )
+
     def topic(self, name):
         from protocol.topic_name import TopicName
 

@@ -15,7 +15,7 @@ from broker.ground.slices import STEPS_PER_SLICE
 from broker.topics.topic.dedup import Verdict
 from broker.topics.topic.dedup_store import DEDUP_CURSOR, DedupStore
 from broker.topics.topic.parts import PartKind, TopicPart
-from broker.topics.topic.publish_answers import refuse_parked
+from broker.topics.topic.publish_answers import answer_duplicate, refuse_parked
 from protocol.dedup_ids import FOREIGN, last_sequence_id_in
 from protocol.errors import BrokerError, NotAllowed, ServerError
 
@@ -73,7 +73,9 @@ class DeduplicationPart(TopicPart):
     def _admits(self, publish: Publish) -> bool:
         verdict = self._judge(publish)
         if verdict is Verdict.IN_FLIGHT:  # a copy of a message in flight: both get the same answer
-            publish.producer.session.publishes.taken(publish.size)
+            publish.producer.session.taken(1, publish.size)
+        elif verdict is Verdict.DUPLICATE:
+            answer_duplicate(publish, 0, 0)
         elif verdict is Verdict.FOREIGN:
             producer = publish.producer
             reason = (

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, final
 
 from broker.topics.topic.dedup import Deduplication, Verdict
 from broker.topics.topic.parts import replay
-from protocol import commands
 from protocol.dedup_ids import FOREIGN, last_sequence_id_in
 from protocol.metadata import peek
 from protocol.position import EARLIEST
@@ -30,19 +29,12 @@ if TYPE_CHECKING:
     from broker.ground.config import BrokerConfig
     from broker.ground.entry import Entry
     from broker.topics.topic.topic_ledger import PartCursor, TopicLedger
+    from protocol.new_messages import NewMessage
     from protocol.position import Position
     from protocol.pulsar_api_pb2 import MessageMetadata
-    from protocol.send_fields import Send
     from runtime.clock import Clock
 
 DEDUP_CURSOR: Final = "pulsar.dedup"
-
-
-class ReceiptSession(Protocol):
-    """The connection of a producer, which takes receipts."""
-
-    def send(self, frame: bytes) -> object:
-        """Queue a frame."""
 
 
 class NamedProducer(Protocol):
@@ -51,14 +43,6 @@ class NamedProducer(Protocol):
     @property
     def name(self) -> str:
         """Its name, which it may have again after a reconnect."""
-
-    @property
-    def producer_id(self) -> int:
-        """Its number on its connection."""
-
-    @property
-    def session(self) -> ReceiptSession:
-        """Its connection."""
 
 
 class PublishContext(Protocol):
@@ -69,8 +53,8 @@ class PublishContext(Protocol):
         """Who sent it."""
 
     @property
-    def send(self) -> Send:
-        """Its command."""
+    def send(self) -> NewMessage:
+        """The message."""
 
 
 PublishT = TypeVar("PublishT", bound=PublishContext)
@@ -139,9 +123,9 @@ class DedupStore(Generic[PublishT]):
             self._rules.replay(name, last, now)
 
     def admit(self, context: PublishT, payload: bytes) -> Verdict:
-        """Whether to store the message. A duplicate of a stored message is answered here. A
-        duplicate of a message in flight is kept; `persisted` or `failed` of that message returns
-        it. The caller refuses a foreign one."""
+        """Whether to store the message. The caller answers a duplicate of a stored message, and
+        refuses a foreign one. A duplicate of a message in flight is kept; `persisted` or `failed`
+        of that message returns it."""
         producer, send = context.producer, context.send
         last = _last_sequence_id(producer.name, send, payload)
         if last == FOREIGN:
@@ -152,12 +136,6 @@ class DedupStore(Generic[PublishT]):
             verdict = self._rules.judge(producer.name, last, self._clock.now())
         if verdict is Verdict.IN_FLIGHT:
             self._rules.park(producer.name, last, context)
-        elif verdict is Verdict.DUPLICATE:
-            producer.session.send(
-                commands.send_receipt(
-                    producer.producer_id, send.sequence_id, send.highest_sequence_id, -1, -1
-                )
-            )
         return verdict
 
     def persisted(self, context: PublishT, entry: Entry) -> list[PublishT]:
@@ -212,7 +190,7 @@ class DedupStore(Generic[PublishT]):
         return self._rules.forget_inactive(self._clock.now() - minutes * 60)
 
 
-def _last_sequence_id(producer_name: str, send: Send, payload: bytes) -> int:
+def _last_sequence_id(producer_name: str, send: NewMessage, payload: bytes) -> int:
     """The number in the metadata, which is all that a restart has. FOREIGN: the message is not this
     producer's, or its command has a higher number, which no restart would know."""
     stored = last_sequence_id_in(payload, producer_name.encode())

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, cast, final
 
 from broker.ground.entry import Entry
 from broker.topics.topic.topic import Topic
-from protocol import commands
 from protocol.metadata import count_messages
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from broker.topics.subscription.api import DirectSubscription
     from broker.topics.topic.producer import Producer
     from broker.topics.topic.services import TopicServices
-    from protocol.send_fields import Send
+    from protocol.new_messages import NewMessage
     from protocol.topic_name import TopicName
 
 
@@ -33,7 +32,7 @@ class NonPersistentTopic(Topic):
         super().__init__(services, name, policies)
         self._arrived: list[Entry] | None = None
 
-    def publish(self, producer: Producer, send: Send) -> None:
+    def publish(self, producer: Producer, send: NewMessage) -> None:
         """Keep the messages until the end of the turn, when all are delivered together."""
         if self.closing:
             return  # the producer is being sent away, and its client sends this again
@@ -44,11 +43,8 @@ class NonPersistentTopic(Topic):
             self._arrived = []
             self.services.turns.published_to(self)
         self._arrived.append(Entry(send.payload, message_count, (0, 0)))
-        producer.session.send(
-            commands.send_receipt(
-                send.producer_id, send.sequence_id, send.highest_sequence_id, 0, 0
-            )
-        )
+        producer.session.stored(producer, send, 0, 0)
+        producer.session.answered(0, 0)
 
     def append_published(self) -> None:
         """End of a turn: deliver the messages it brought."""

@@ -1,4 +1,7 @@
-"""A producer attached to a topic, the interface of its topic, and a message of it.
+"""A producer attached to a topic, its session, the interface of its topic, and a message of it.
+
+The session is the part of a connection that a topic sees, whatever protocol its client speaks: the
+door of the protocol implements `ProducerSession`, and makes a receipt of `stored`.
 
 Invariant: while `open`, the producer is in the map of its topic and in that of its session.
 `remove_producer` of the topic ends both. Messages already handed to the ledger are answered even
@@ -9,18 +12,84 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from mypy_extensions import mypyc_attr
+
+from broker.topics.subscription.client_connection import ClientConnection
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.ground.histograms import EntrySizes
     from broker.limits.backlog_rules import BacklogGate
     from broker.limits.publish_limit import PublishLimit
-    from broker.net.session import AnySession
     from broker.topics.topic.producer_request import ProducerRequest
     from protocol.errors import BrokerError
-    from protocol.send_fields import Send
-    from protocol.send_runs import SendRun
-    from protocol.templates import ReceiptTemplate
+    from protocol.new_messages import NewMessage, NewMessages
+
+STORED_BEFORE: Final = (-1, -1)
+"""Ledger id and entry id of a message that is a duplicate."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ProducerSession(ClientConnection):
+    """The producers of one connection, as their topics use it. It knows a producer by the
+    `producer_id` that its own door has given it.
+
+    Each message that a topic has taken is answered once, in order for each producer: it is `stored`
+    or `refused`, and then counted as `answered`. An exception are the messages of a producer that
+    was `closed`: its client sends those without an answer again, by a new producer.
+    """
+
+    __slots__ = ()
+
+    @property
+    def received_at(self) -> float:
+        """When the messages came that a topic takes now (monotonic)."""
+        raise NotImplementedError
+
+    def taken(self, count: int, size_bytes: int) -> None:
+        """A topic has taken messages to store them. A connection with too many of them on their way
+        is not to be read until some are `answered`."""
+        raise NotImplementedError
+
+    def stored(
+        self, producer: Producer, message: NewMessage, ledger_id: int, entry_id: int
+    ) -> None:
+        """The message is durable under this id, or was so before (`STORED_BEFORE`); 0:0 on a topic
+        that stores nothing. `answered` follows before anything else is done, so that the receipts
+        of many messages can leave as one."""
+        raise NotImplementedError
+
+    def stored_run(
+        self,
+        producer: Producer,
+        messages: NewMessages,
+        start: int,
+        end: int,
+        ledger_id: int,
+        entry_id: int,
+    ) -> None:
+        """As `stored` of the messages from index `start` to `end`, in consecutive entries of the
+        ledger from this one on."""
+        raise NotImplementedError
+
+    def answered(self, count: int, size_bytes: int) -> None:
+        """So many of the messages that were `taken` have their answers now."""
+        raise NotImplementedError
+
+    def refused(self, producer: Producer, message: NewMessage, reason: BrokerError) -> None:
+        """The message is not stored."""
+        raise NotImplementedError
+
+    def closed(self, producer: Producer) -> None:
+        """The topic has ended the producer, or is about to: drop it, and let the client know. It
+        may return at once."""
+        raise NotImplementedError
+
+    def limits_changed(self, change: int) -> None:
+        """The limits of a producer are others now: a message that waits for them is to ask again.
+        `change`: how many more producers of the connection have limits than before."""
+        raise NotImplementedError
 
 
 class ProducerTopic:
@@ -34,17 +103,17 @@ class ProducerTopic:
         """The number of the last exclusive grant; None before the first."""
         raise NotImplementedError
 
-    def publish(self, producer: Producer, send: Send) -> None:
-        """Take a message. Its receipt or refusal is sent when the outcome is known."""
+    def publish(self, producer: Producer, send: NewMessage) -> None:
+        """Take a message. It is answered (`ProducerSession`) when the outcome is known."""
         raise NotImplementedError
 
-    def publish_run(self, producer: Producer, run: SendRun) -> None:
+    def publish_run(self, producer: Producer, run: NewMessages) -> None:
         """Take messages of one producer, as `publish` each of them."""
-        for send in run.sends():
+        for send in run.messages():
             self.publish(producer, send)
 
-    def refuse_message(self, producer: Producer, send: Send, refusal: BrokerError) -> None:
-        """Answer a message of the producer with SEND_ERROR, and say so in the log."""
+    def refuse_message(self, producer: Producer, send: NewMessage, refusal: BrokerError) -> None:
+        """Refuse a message of the producer, and say so in the log."""
         raise NotImplementedError
 
     def last_sequence_id(self, producer_name: str) -> int:
@@ -125,7 +194,7 @@ class Producer:
     def __init__(
         self,
         topic: ProducerTopic,
-        session: AnySession,
+        session: ProducerSession,
         request: ProducerRequest,
         connected_since_ms: int,
     ) -> None:
@@ -163,14 +232,11 @@ class Producer:
         the limited producers of a connection."""
         if limits is self.limits:
             return
-        session = self.session
-        session.limited_producers += int(limits is not NO_LIMITS) - int(
-            self.limits is not NO_LIMITS
-        )
+        change = int(limits is not NO_LIMITS) - int(self.limits is not NO_LIMITS)
         self.limits = limits
-        session.limits_changed()
+        self.session.limits_changed(change)
 
-    def run_published(self, run: SendRun) -> None:
+    def run_published(self, run: NewMessages) -> None:
         """Count messages that the topic has taken."""
         self.messages_in += run.message_count
         self.bytes_in += run.size_bytes
@@ -190,7 +256,7 @@ class Publish:
 
     __slots__ = ("producer", "send", "size")
 
-    def __init__(self, producer: Producer, send: Send, size: int) -> None:
+    def __init__(self, producer: Producer, send: NewMessage, size: int) -> None:
         self.producer = producer
         self.send = send
         self.size = size
@@ -199,19 +265,14 @@ class Publish:
         """The message, which is answered by itself."""
         return self
 
-    def append_receipts(
-        self,
-        template: ReceiptTemplate,
-        parts: list[bytes],
-        first_entry_id: int,
-        count_max: int,
-        sizes: EntrySizes,
+    def stored(
+        self, ledger_id: int, first_entry_id: int, count_max: int, sizes: EntrySizes
     ) -> tuple[int, int]:
-        """Append the receipts of messages that were stored one after the other, this one first, and
-        count their sizes. Returns the number of messages, `count_max` at most, and of their bytes.
-        """
-        send, size = self.send, self.size
-        template.append_to(parts, send.sequence_id, send.highest_sequence_id, first_entry_id)
+        """Let the session know of messages that were stored one after the other, this one first,
+        and count their sizes. Returns the number of messages, `count_max` at most, and of their
+        bytes."""
+        producer, size = self.producer, self.size
+        producer.session.stored(producer, self.send, ledger_id, first_entry_id)
         sizes.add(size, 1)
         return 1, size
 
@@ -223,33 +284,25 @@ class PublishRun(Publish):
 
     __slots__ = ("_run", "_taken")
 
-    def __init__(self, producer: Producer, run: SendRun) -> None:
-        super().__init__(producer, run.send(0), len(run.payloads[0]))
+    def __init__(self, producer: Producer, run: NewMessages) -> None:
+        super().__init__(producer, run.message(0), len(run.payloads[0]))
         self._run = run
         self._taken = 0
 
     def take(self) -> Publish:
         """The next message, which is answered by itself."""
-        send = self._run.send(self._taken)
+        send = self._run.message(self._taken)
         self._taken += 1
         return Publish(self.producer, send, len(send.payload))
 
-    def append_receipts(
-        self,
-        template: ReceiptTemplate,
-        parts: list[bytes],
-        first_entry_id: int,
-        count_max: int,
-        sizes: EntrySizes,
+    def stored(
+        self, ledger_id: int, first_entry_id: int, count_max: int, sizes: EntrySizes
     ) -> tuple[int, int]:
         """See Publish."""
-        run, first = self._run, self._taken
+        run, first, producer = self._run, self._taken, self.producer
         end = min(first + count_max, len(run.payloads))
         self._taken = end
-        if run.are_consecutive:
-            template.append_consecutive(parts, run.sequence_ids[first], first_entry_id, end - first)
-        else:
-            template.append_run(parts, run.sequence_ids[first:end], first_entry_id)
+        producer.session.stored_run(producer, run, first, end, ledger_id, first_entry_id)
         size_bytes = run.size_each_bytes * (end - first)
         if size_bytes:
             sizes.add(run.size_each_bytes, end - first)

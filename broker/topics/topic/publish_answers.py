@@ -1,52 +1,42 @@
 """The answers to the messages that a persistent topic has handed to its ledger. Hot path.
 
-Receipts of a journal group are one buffer for each run of messages of one connection. Duplicates of
-messages in flight are parked until these are stored or fail, and answered with them
-(`TopicPart.stored`).
+A journal group is answered by the run of messages of one producer, and the runs of one session are
+counted together. Duplicates of messages in flight are parked until these are stored or fail, and
+answered with them (`TopicPart.stored`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from protocol import commands
-from protocol.templates import ReceiptTemplate
+from broker.topics.topic.producer import STORED_BEFORE
 
 if TYPE_CHECKING:
     from broker.ground.entry import Entry
     from broker.ground.histograms import EntrySizes
-    from broker.net.session import AnySession
-    from broker.topics.topic.producer import Producer, Publish
+    from broker.topics.topic.producer import ProducerSession, Publish
     from protocol.errors import BrokerError
 
 
-def send_receipts(entries: list[Entry], contexts: list[Any], sizes: EntrySizes) -> None:
-    """One buffer for each run of messages of one connection. `sizes` counts the entries."""
-    session: AnySession | None = None
-    template: ReceiptTemplate | None = None
-    producer: Producer | None = None
-    last_ledger_id = -1
-    parts: list[bytes] = []
+def answer_stored(entries: list[Entry], contexts: list[Any], sizes: EntrySizes) -> None:
+    """Let the sessions know. `sizes` counts the entries."""
+    session: ProducerSession | None = None
     count = answered_bytes = 0
     index, end = 0, len(entries)
     while index < end:
         publish: Publish = contexts[index]
+        if publish.producer.session is not session:
+            if session is not None:
+                session.answered(count, answered_bytes)
+            session = publish.producer.session
+            count = answered_bytes = 0
         ledger_id, entry_id = entries[index].position
-        if publish.producer is not producer or ledger_id != last_ledger_id or template is None:
-            producer, last_ledger_id = publish.producer, ledger_id
-            template = ReceiptTemplate(producer.producer_id, ledger_id)
-            if producer.session is not session:
-                if session is not None:
-                    session.publish_answered(b"".join(parts), count, answered_bytes)
-                session = producer.session
-                parts = []
-                count = answered_bytes = 0
-        taken, taken_bytes = publish.append_receipts(template, parts, entry_id, end - index, sizes)
+        taken, taken_bytes = publish.stored(ledger_id, entry_id, end - index, sizes)
         index += taken
         count += taken
         answered_bytes += taken_bytes
     if session is not None:
-        session.publish_answered(b"".join(parts), count, answered_bytes)
+        session.answered(count, answered_bytes)
 
 
 def answer_with_copies(
@@ -59,23 +49,25 @@ def answer_with_copies(
     its receipts in the order in which it sent. `waiting`: see `TopicPart.stored`, in order."""
     start = 0
     for end, copies in waiting:
-        send_receipts(entries[start:end], publishes[start:end], sizes)
+        answer_stored(entries[start:end], publishes[start:end], sizes)
         _answer_parked(copies)
         start = end
     if start < len(entries):
-        send_receipts(entries[start:], publishes[start:], sizes)
+        answer_stored(entries[start:], publishes[start:], sizes)
+
+
+def answer_duplicate(publish: Publish, count: int, size_bytes: int) -> None:
+    """The message was stored before. `count` and `size_bytes` as for `ProducerSession.answered`: a
+    message that was not taken counts nothing."""
+    session = publish.producer.session
+    session.stored(publish.producer, publish.send, *STORED_BEFORE)
+    session.answered(count, size_bytes)
 
 
 def _answer_parked(parked: list[Publish]) -> None:
     """Duplicates of messages that were in flight: these are durable now."""
     for publish in parked:
-        producer, send = publish.producer, publish.send
-        producer.session.send(
-            commands.send_receipt(
-                producer.producer_id, send.sequence_id, send.highest_sequence_id, -1, -1
-            )
-        )
-        producer.session.publish_done(1, publish.size)
+        answer_duplicate(publish, 1, publish.size)
 
 
 def refuse_parked(parked: list[Publish], error: BrokerError) -> None:
@@ -83,4 +75,4 @@ def refuse_parked(parked: list[Publish], error: BrokerError) -> None:
     for publish in parked:
         producer = publish.producer
         producer.topic.refuse_message(producer, publish.send, error)
-        producer.session.publish_done(1, publish.size)
+        producer.session.answered(1, publish.size)

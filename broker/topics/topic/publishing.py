@@ -1,12 +1,13 @@
-"""The way of a message through a persistent topic, from a SEND to its receipt. Hot path.
+"""The way of a message through a persistent topic, from its producer to its answer. Hot path.
 
 `publish` takes messages. `append_published` appends those of a turn together when the turn ends
 (`broker.ground.turn`). The ledger answers by `on_appended`, once per finished journal group and
-topic, in order. All receipts of a group are queued first and all subscriptions are notified once,
+topic, in order. All messages of a group are answered first and all subscriptions are notified once,
 so that one flush per connection carries everything.
 
-A failed append is never skipped: its producers get SEND_ERROR and are then disconnected. Messages
-they sent after it are dropped, so that they send them again in order through a new producer.
+A failed append is never skipped: its messages are refused, and their producers then disconnected.
+Messages they sent after it are dropped, so that they send them again in order through a new
+producer.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from broker.ground.histograms import EntrySizes, PublishTimes
 from broker.topics.topic.backlog_keeper import BacklogKeeper
 from broker.topics.topic.failures import told
 from broker.topics.topic.producer import Producer, Publish, PublishRun
-from broker.topics.topic.publish_answers import answer_with_copies, send_receipts
+from broker.topics.topic.publish_answers import answer_stored, answer_with_copies
 from broker.topics.topic.topic import Topic
 from protocol.errors import BrokerError, ServerError
 from protocol.metadata import count_messages
@@ -34,9 +35,8 @@ if TYPE_CHECKING:
     from broker.topics.topic.parts import TopicPart
     from broker.topics.topic.services import TopicServices
     from broker.topics.topic.topic_ledger import TopicLedger
+    from protocol.new_messages import NewMessage, NewMessages
     from protocol.position import Position
-    from protocol.send_fields import Send
-    from protocol.send_runs import SendRun
     from protocol.topic_name import TopicName
 
 log = structlog.get_logger()
@@ -111,8 +111,8 @@ class PublishingTopic(Topic):
         """Raises: BrokerError TopicTerminatedError, or NotAllowedError for a shadow."""
         self.ledger.check_appendable()
 
-    def publish(self, producer: Producer, send: Send) -> None:
-        """Take a message. Its receipt or refusal is sent when the outcome is known."""
+    def publish(self, producer: Producer, send: NewMessage) -> None:
+        """Take a message. It is answered when the outcome is known."""
         if self.closing or self._dropping:
             return  # the producer is being sent away, and its client sends this again
         publish = Publish(producer, send, len(send.payload))
@@ -122,7 +122,7 @@ class PublishingTopic(Topic):
     def _take(self, publish: Publish) -> None:
         producer, send, size = publish.producer, publish.send, publish.size
         session, services = producer.session, self.services
-        session.publishes.taken(size)
+        session.taken(1, size)
         payload = send.payload
         message_count = count_messages(payload)
         claimed = message_count or 1
@@ -142,21 +142,21 @@ class PublishingTopic(Topic):
         self._arrived.append(entry)
         self._arrived_contexts.append(publish)
         if self._observers:
-            self._observe(entry, session.keep_alive.received_at)
+            self._observe(entry, session.received_at)
 
-    def publish_run(self, producer: Producer, run: SendRun) -> None:
+    def publish_run(self, producer: Producer, run: NewMessages) -> None:
         """See Topic. Where each message is looked at, by deduplication for example, or may be
         changed, one by one."""
         if self.closing or self._dropping:
             return  # see `publish`
         services = self.services
         if self._examiners or self._observers or services.entry_interceptor is not None:
-            publishes = [Publish(producer, send, len(send.payload)) for send in run.sends()]
+            publishes = [Publish(producer, send, len(send.payload)) for send in run.messages()]
             for publish in self._admitted(publishes):
                 self._take(publish)
             return
         count = len(run.payloads)
-        producer.session.publishes.run_taken(count, run.size_bytes)
+        producer.session.taken(count, run.size_bytes)
         producer.run_published(run)
         self._taken += count
         if not self._arrived:
@@ -210,7 +210,7 @@ class PublishingTopic(Topic):
         if self._watchers:
             self._answer_with_parts(entries, contexts)
         else:
-            send_receipts(entries, contexts, self.entry_sizes)
+            answer_stored(entries, contexts, self.entry_sizes)
         self._failing = False
         self.published_last_ms = self.services.clock.wall_ms()
         self._answer_up_to(self._answered + len(entries))
@@ -241,8 +241,7 @@ class PublishingTopic(Topic):
             return
         publish: Publish = context.take()
         producer, send = publish.producer, publish.send
-        session = producer.session
-        session.publish_done(1, publish.size)
+        producer.session.answered(1, publish.size)
         for observer in self._observers:
             observer.lost()
         self.refuse_message(producer, send, error)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from broker.ground.config import BrokerConfig
     from broker.ground.turn import Turns
     from broker.limits.dispatch_budget import Published
-    from broker.net.session import AnySession
     from broker.tenancy.policies.delivery_rates import DispatchRate
     from broker.tenancy.policies.rates import PublishRate
     from broker.topics.subscription.config import SubscriptionConfig
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from broker.topics.subscription.limits import BrokerUnacked
     from broker.topics.topic.entry_index import EntryInterceptor
     from broker.topics.topic.parts import PartKind
+    from broker.topics.topic.producer import ProducerSession
     from broker.topics.topic.topic_ledger import TopicLedgers
     from protocol.topic_name import TopicName
     from runtime.clock import Clock
@@ -68,7 +68,7 @@ class TopicServices:
         self.turns = turns
         self.unload = unload
         """For a topic that cannot continue. It is loaded again on the next request."""
-        self.producer_bytes: ProducerBytes[AnySession] = ProducerBytes(
+        self.producer_bytes: ProducerBytes[ProducerSession] = ProducerBytes(
             config.maxProducerMetadataSizeInMB * 1024 * 1024
         )
         """What the names and the metadata of all producers take."""

@@ -18,20 +18,19 @@ from broker.topics.topic.producer_turns import ProducerTurns
 from broker.topics.topic.publish_limits import TopicPublishLimits
 from broker.topics.topic.publish_totals import PublishTotals
 from broker.topics.topic.topic_use import TopicUse
-from protocol import commands
 from protocol.errors import ProducerFenced, ServiceNotReady
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from typing import Any
 
-    from broker.net.session import AnySession
     from broker.tenancy.policies.scopes import TopicPolicies
+    from broker.topics.topic.producer import ProducerSession
     from broker.topics.topic.producer_request import ProducerRequest
     from broker.topics.topic.producer_turns import Turn
     from broker.topics.topic.services import TopicServices
     from protocol.errors import BrokerError
-    from protocol.send_fields import Send
+    from protocol.new_messages import NewMessage
     from protocol.topic_name import TopicName
 
 log = structlog.get_logger()
@@ -63,7 +62,7 @@ class TopicProducers(TopicUse):
         """The number of the last exclusive grant; None before the first."""
         return self.access.epoch
 
-    async def attach_producer(self, session: AnySession, request: ProducerRequest) -> Producer:
+    async def attach_producer(self, session: ProducerSession, request: ProducerRequest) -> Producer:
         """Admit a producer, which may have to wait for its turn (see `wait_turn`). One of the
         `operations` of producers.
 
@@ -84,7 +83,7 @@ class TopicProducers(TopicUse):
             self._left(before)
         for fenced in admission.fenced:
             self._left(fenced)
-            fenced.session.disconnect_producer(fenced)
+            fenced.session.closed(fenced)
         for fenced in admission.fenced_waiting:
             self._left(fenced)
             self._turns.refuse(fenced, ProducerFenced("Fenced out by another producer"))
@@ -121,7 +120,7 @@ class TopicProducers(TopicUse):
             return True
         return any(each.name == name for each in access.waiting)
 
-    def holder_of_name(self, session: AnySession, request: ProducerRequest) -> Producer | None:
+    def holder_of_name(self, session: ProducerSession, request: ProducerRequest) -> Producer | None:
         """The producer of another connection that holds the name of this one."""
         wanted = Producer(self, session, request, 0)
         holder = self.access.conflict(wanted)
@@ -155,18 +154,17 @@ class TopicProducers(TopicUse):
             self.remove_producer(producer)
             raise
 
-    def refuse_message(self, producer: Producer, send: Send, refusal: BrokerError) -> None:
-        """Answer a message of the producer with SEND_ERROR. Some clients send it again for ever, so
-        the log says why. The lines that name a peer are bounded (`runtime.spared_lines`)."""
+    def refuse_message(self, producer: Producer, send: NewMessage, refusal: BrokerError) -> None:
+        """Refuse a message of the producer. Some clients send it again for ever, so the log says
+        why. The lines that name a peer are bounded (`runtime.spared_lines`)."""
         session = producer.session
-        code, text = refusal.server_error, refusal.message
-        session.send(commands.send_error(producer.producer_id, send.sequence_id, code, text))
+        session.refused(producer, send, refusal)
         log.warning(
             "message refused",
             topic=self.name.full,
             producer=producer.name[:LOGGED_NAME_MAX],
             sequence_id=send.sequence_id,
-            error=text,
+            error=refusal.message,
             peer=session.peer,
         )
 
@@ -207,7 +205,7 @@ class TopicProducers(TopicUse):
     def disconnect_producers(self) -> None:
         """Disconnect every producer. Clients look up the topic and return by themselves."""
         for producer in list(self.access.producers.values()):
-            producer.session.disconnect_producer(producer)
+            producer.session.closed(producer)
             self.remove_producer(producer)
         for each in self._made_turns.waiting() if self._made_turns is not None else ():
             if self.access.remove(each):
@@ -217,7 +215,7 @@ class TopicProducers(TopicUse):
     def end_producer(self, producer: Producer, reason: BrokerError) -> None:
         """Disconnect one producer. The reason is what it is told if it is still waiting."""
         self._turns.refuse(producer, reason)
-        producer.session.disconnect_producer(producer)
+        producer.session.closed(producer)
         self.remove_producer(producer)
 
     def rest_producers(self) -> None:

@@ -133,13 +133,13 @@ async def test_a_rate_that_is_raised_or_removed_holds_at_once(mock_clock: MockCl
         await settle(mock_clock)
         assert taken(broker, "t") == 20
         [producer] = broker.topic("t").access.producers.values()
-        assert producer.session.limited_producers == 1
+        assert broker.session_of(producer).limited_producers == 1
 
 
 async def test_connections_count_their_limited_producers(mock_clock: MockClock):
     async with running(clock=TrioClock()) as broker:
         connection = await open_connection(broker, "a", "b", "a")
-        session = next(iter(broker.topic("a").access.producers.values())).session
+        session = broker.session_of(next(iter(broker.topic("a").access.producers.values())))
         assert session.limited_producers == 0
         await set_namespace(broker, **rate(messages=5))
         assert session.limited_producers == 3

@@ -157,7 +157,7 @@ async def test_longer_delays_than_a_topic_allows_are_refused_alone(domain):
         assert set((await results(connection, 501)).values()) == {""}
         await set_for_topic(broker, "delayed_delivery_policies", None, topic)
         [producer] = broker.topic(topic).access.producers.values()
-        assert producer.session.limited_producers == 0
+        assert broker.session_of(producer).limited_producers == 0
 
 
 async def test_deduplication_of_a_topic_begins_and_ends_at_once():

@@ -52,7 +52,7 @@ async def test_a_message_above_the_size_of_its_topic_is_refused_alone(domain):
         await limit_topic(broker, "max_message_size", None, topic)
         assert await publish_result(connection, 3, b"x" * 500) is None
         [producer] = broker.topic(topic).access.producers.values()
-        assert (producer.messages_in, producer.session.limited_producers) == (3, 0)
+        assert (producer.messages_in, broker.session_of(producer).limited_producers) == (3, 0)
 
 
 async def test_messages_around_a_refused_one_keep_their_order():
