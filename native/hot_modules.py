@@ -112,6 +112,7 @@ HOT_MODULES: Final = (
     "broker.topics.broadcast.virtual_cursors",
     "broker.ground.entry",
     "broker.doors.pulsar.consumer",
+    "broker.doors.pulsar.consuming",
     "broker.doors.pulsar.lookup",
     "broker.doors.pulsar.pending",
     "broker.doors.pulsar.producing",

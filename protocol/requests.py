@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from protocol import pulsar_api_pb2 as pb
 from protocol.decoding import COMMAND_FIELDS
+from protocol.left_out import EPOCH_UNSET, NO_PROPERTIES
 from protocol.position import signed_id
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 
     from mypy_extensions import i64
 
-EPOCH_UNSET: Final = -1
-NO_PROPERTIES: Final[Mapping[str, str]] = {}
-"""Shared by all requests without properties. It is never changed."""
 PERMITS_MAX: Final = 2**31 - 1
 """What a Java client can mean by the number of a FLOW."""
 

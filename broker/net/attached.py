@@ -39,18 +39,12 @@ class AttachedConsumer(Protocol):
         """The connection has ended."""
 
 
-class ConsumerWithId(Protocol):
-    """A consumer of this connection."""
-
-    @property
-    def consumer_id(self) -> int:
-        """Chosen by the client."""
-
-
 P = TypeVar("P", bound=AttachedProducer)
 C = TypeVar("C", bound=AttachedConsumer)
-S = TypeVar("S")
+PS = TypeVar("PS")
 """What topics know of the producers of a connection."""
+CS = TypeVar("CS")
+"""What subscriptions know of the consumers of a connection."""
 
 
 class Commands(Protocol):

@@ -26,7 +26,7 @@ import trio
 
 from broker.ground.slices import in_slices
 from broker.limits.publish_budget import PendingPublishes
-from broker.net.attached import C, P, S
+from broker.net.attached import CS, PS, C, P
 from broker.net.closed_ids import ClosedIds
 from broker.net.deadlines import check_credential, check_deadlines, is_alive
 from broker.net.errors import ConnectionRefused, Held
@@ -48,7 +48,7 @@ from security.caller import UNAUTHENTICATED
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from broker.net.attached import Commands, ConsumerWithId
+    from broker.net.attached import Commands
     from broker.net.connections import Connections
     from broker.net.send_handler import SendHandler
     from protocol.ack_runs import AckRunTarget
@@ -70,9 +70,9 @@ GOODBYE_SECONDS_MAX = 1.0
 
 
 @final
-class Session(RequestTasks, Generic[P, C, S]):
-    """One connection. Also the `ConsumerSession` of its consumers. It does not know what producers
-    and consumers are: its creator defines that with the `commands`."""
+class Session(RequestTasks, Generic[P, C, PS, CS]):
+    """One connection. It does not know what producers and consumers are: its creator defines that
+    with the `commands`."""
 
     last_kind: int = 0
     """Of the last request of the turn; 0: there were only messages."""
@@ -97,8 +97,10 @@ class Session(RequestTasks, Generic[P, C, S]):
         self.producers: dict[int, P] = {}
         self.consumers: dict[int, C] = {}
         self.closed_producers = ClosedIds()
-        self.producing: S | None = None
+        self.producing: PS | None = None
         """What topics know of its producers; None before the first one."""
+        self.consuming: CS | None = None
+        """The same of its consumers."""
         self.limited_producers = 0
         """How many of its producers publish under a rate (`Producer.use_limits`)."""
         self.handshake = Handshake()
@@ -372,12 +374,7 @@ class Session(RequestTasks, Generic[P, C, S]):
         """See `broker.net.deadlines`."""
         return await is_alive(self, timeout_seconds)
 
-    # --- what topics and subscriptions use ----------------------------------------------
-
-    @property
-    def writable(self) -> bool:
-        """False while the outbox is over its high-water mark."""
-        return self.outbox.writable
+    # --- what its door uses --------------------------------------------------------------
 
     @property
     def peer_certificate(self) -> bytes | None:
@@ -393,11 +390,6 @@ class Session(RequestTasks, Generic[P, C, S]):
     def client_version(self) -> str:
         """The client version from CONNECT."""
         return self.handshake.client_version
-
-    @property
-    def supports_broker_entry_metadata(self) -> bool:
-        """Whether the client asked for 0x0e02 headers."""
-        return "supports_broker_entry_metadata" in self.handshake.client_features
 
     def ack_runs_for(self, target: AckRunTarget) -> AckRuns | None:
         """The place where the target registers consumers whose plain ACKs it takes by the run.
@@ -415,13 +407,6 @@ class Session(RequestTasks, Generic[P, C, S]):
         """Queue the buffers of many frames at once, in order."""
         self.outbox.put_many(buffers, sum(map(len, buffers)))
 
-    def disconnect_consumer(self, consumer: ConsumerWithId) -> None:
-        """Remove the consumer and send CLOSE_CONSUMER. The client looks up and subscribes again."""
-        attached = self.consumers.get(consumer.consumer_id)
-        if attached is not None and attached.consumer is consumer:
-            del self.consumers[consumer.consumer_id]
-            self.outbox.put(commands.close_consumer(consumer.consumer_id, commands.NO_REQUEST))
-
 
 def _detach_each(opened: dict[int, Any]) -> Iterator[None]:
     """One per step. Others may leave meanwhile."""
@@ -432,5 +417,5 @@ def _detach_each(opened: dict[int, Any]) -> Iterator[None]:
         yield
 
 
-AnySession = Session[Any, Any, Any]
+AnySession = Session[Any, Any, Any, Any]
 """A connection, for code that does not use the objects opened on it."""

@@ -9,7 +9,7 @@ topic is closed if its source may not be read any more.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, cast, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import structlog
 import trio
@@ -23,7 +23,6 @@ from protocol.errors import AuthorizationError, MetadataError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker.net.session import AnySession
     from broker.tenancy.authorization.authorizer import Authorizer
     from broker.topics.topic.topic import Topic
     from metadata.store import MetadataStore
@@ -144,7 +143,7 @@ class _Check:
                 )
         for subscription in list(topic.subscriptions.values()):
             for consumer in list(subscription.consumers):
-                session = cast("AnySession", consumer.session)
+                session = consumer.session
                 if not await self._may(session.caller, Right.CONSUME, subscription.name):
                     log.info(
                         "consumer may not go on",
@@ -153,7 +152,7 @@ class _Check:
                         caller=str(session.caller),
                     )
                     subscription.remove_consumer(consumer)
-                    session.disconnect_consumer(consumer)
+                    session.closed(consumer)
 
     async def _may(self, caller: Caller, right: Right, subscription: str) -> bool:
         self._steps += 1

@@ -1,7 +1,8 @@
-"""A client's connection with the types of the objects opened on it."""
+"""A client's connection with the types of the objects opened on it, and what topics know of it."""
 
 from __future__ import annotations
 
+from broker.doors.pulsar.consuming import PulsarConsumers
 from broker.doors.pulsar.pending import PendingConsumer, PendingProducer
 from broker.doors.pulsar.producing import PulsarProducers
 from broker.net.session import Session
@@ -9,7 +10,10 @@ from broker.topics.subscription.api import ConsumerHandle
 from broker.topics.topic.producer import Producer
 
 ClientSession = Session[
-    Producer | PendingProducer, ConsumerHandle | PendingConsumer, PulsarProducers
+    Producer | PendingProducer,
+    ConsumerHandle | PendingConsumer,
+    PulsarProducers,
+    PulsarConsumers,
 ]
 
 
@@ -18,4 +22,12 @@ def producing_of(session: ClientSession) -> PulsarProducers:
     made = session.producing
     if made is None:
         made = session.producing = PulsarProducers(session)
+    return made
+
+
+def consuming_of(session: ClientSession) -> PulsarConsumers:
+    """What subscriptions know of the consumers of this connection."""
+    made = session.consuming
+    if made is None:
+        made = session.consuming = PulsarConsumers(session)
     return made

@@ -12,10 +12,11 @@ that was closed meanwhile is removed again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast, final
+from typing import TYPE_CHECKING, final
 
 from broker.doors.pulsar.lookup import parse_topic
 from broker.doors.pulsar.pending import PendingConsumer
+from broker.doors.pulsar.session import ClientSession, consuming_of
 from broker.tenancy.schemas.registry import is_auto_consume
 from broker.topics.subscription.compatibility import check_reads_compacted
 from broker.topics.subscription.consumer import NO_OPTIONS, Consumer, KeySharedOptions
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
     from broker.doors.pulsar.authorization import StillAllowed
     from broker.doors.pulsar.broker import Broker
-    from broker.doors.pulsar.session import ClientSession
     from broker.tenancy.schemas.registry import SchemaRegistry
     from broker.topics.subscription.api import ConsumerHandle, Subscription
     from broker.topics.topic.topic import Topic
@@ -194,11 +194,10 @@ class _Subscribing:
     ) -> None:
         """Try again if the holder's connection gives no sign of life, after closing it. Other
         requests do not wait for this."""
-        session = cast("ClientSession", holder.session)
-        if await session.is_alive(seconds):
+        if await holder.session.is_alive(seconds):
             self.refused(refusal)
             return
-        session.close("no sign of life, and its subscription is wanted again")
+        holder.session.close("no sign of life, and its subscription is wanted again")
         subscription.remove_consumer(holder)
         self._has_cleared = True
         self._topic.operations.begin(self._request.name, self._in_turn)
@@ -319,7 +318,7 @@ def _consumer(session: ClientSession, subscribe: Subscribe) -> Consumer:
     return Consumer(
         subscribe.consumer_id,
         subscribe.consumer_name,
-        session,
+        consuming_of(session),
         subscribe.sub_type,
         subscribe.priority_level,
         subscribe.durable,

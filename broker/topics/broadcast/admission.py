@@ -12,7 +12,6 @@ from broker.topics.broadcast.shared_properties import SharedProperties
 from broker.topics.subscription.start import seek_mark_delete
 from broker.topics.subscription.sub_types import KEY_SHARED
 from protocol.errors import ConsumerBusy, NotAllowed
-from protocol.templates import epoch_option
 
 if TYPE_CHECKING:
     from broker.topics.broadcast.cursor_keeper import CursorKeeper
@@ -96,11 +95,10 @@ class Admission:
             )
         else:
             self._cursors.attach(slot)
-        options = epoch_option(consumer.epoch if consumer.epoch >= 0 else None)
         self._attached[consumer] = slot
         consumer.joined = slot
         self._shared_properties.share(consumer)
-        self._fanout.attach(slot, consumer, options)
+        self._fanout.attach(slot, consumer)
 
     def _join(self, name: str, request: SubscriptionRequest, *, durable: bool) -> int:
         keeper, cursors = self._keeper, self._cursors

@@ -216,7 +216,7 @@ class BroadcastSubscription(BroadcastMembers):
         self.fanout.close()
         for number, consumer in enumerate(list(self.attached), 1):
             self.remove_consumer(consumer)
-            consumer.session.disconnect_consumer(consumer)
+            consumer.session.closed(consumer)
             if number % SENT_AWAY_PER_TURN == 0:
                 await trio.lowlevel.checkpoint()
         await self.keeper.close()

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from broker.topics.subscription.consumer import SharedEntry
 from protocol.metadata import strip_broker_entry_metadata
-from protocol.templates import message_rest
 
 if TYPE_CHECKING:
     from broker.ground.entry import Entry
@@ -24,28 +24,17 @@ if TYPE_CHECKING:
 
 WINDOW_BYTES_MAX: Final = 32 * 1024 * 1024
 ENTRY_OVERHEAD_BYTES: Final = 512
-RESTS_MAX: Final = 64
-"""Per entry. Clients choose the epochs that make the options differ."""
 
 
 @final
-class ReadyEntry:
-    """One entry and the heads of its frames, which differ between consumers by their id only."""
+class ReadyEntry(SharedEntry):
+    """One entry, with what the doors have encoded of it."""
 
-    __slots__ = (
-        "_partition",
-        "_rests",
-        "data",
-        "entry",
-        "full_data",
-        "messages",
-        "position",
-        "size_bytes",
-    )
+    __slots__ = ("data", "entry", "full_data", "messages", "size_bytes")
 
     def __init__(self, entry: Entry, partition: int) -> None:
+        super().__init__(entry.position, partition)
         self.entry = entry
-        self.position = entry.position
         self.messages = entry.messages()
         self.full_data = entry.data
         """With the broker entry metadata, for clients that asked for it."""
@@ -54,18 +43,6 @@ class ReadyEntry:
         """In memory."""
         if self.data is not self.full_data:
             self.size_bytes += len(self.data)
-        self._partition = partition
-        self._rests: dict[bytes, bytes] = {}
-
-    def rest(self, options: bytes) -> bytes:
-        """What follows the consumer's id in heads with these options."""
-        rest = self._rests.get(options)
-        if rest is None:
-            rest = message_rest(*self.position, self._partition, options)
-            if len(self._rests) >= RESTS_MAX:
-                self._rests.clear()
-            self._rests[options] = rest
-        return rest
 
 
 @final

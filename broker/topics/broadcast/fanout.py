@@ -16,18 +16,18 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, cast, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import structlog
 import trio
 
 from broker.topics.broadcast.lane import Lane
+from broker.topics.subscription.consumer import Delivery
 from broker.topics.subscription.dispatch_gate import Allowance, DispatchGate
 from broker.topics.subscription.withheld import WithheldEntries
-from native.broadcast import message_frames
 from protocol.ack_set import to_words
-from protocol.commands import message_head
 from protocol.errors import BrokerError
+from protocol.left_out import EPOCH_UNSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,9 +38,8 @@ if TYPE_CHECKING:
     from broker.topics.broadcast.ordinals import Ordinals
     from broker.topics.broadcast.stages import Stages
     from broker.topics.broadcast.virtual_cursors import VirtualCursors
-    from broker.topics.subscription.consumer import Consumer, ConsumerSession
+    from broker.topics.subscription.consumer import AckRunTarget, Consumer, ConsumerSession
     from broker.topics.subscription.factory import TopicContext
-    from protocol.ack_runs import AckRunTarget
 
 STEP_BYTES: Final = 2 * 1024 * 1024
 """Bytes sent in one step, before other tasks run."""
@@ -132,7 +131,7 @@ class Fanout:
 
     # --- consumers ----------------------------------------------------------------------
 
-    def attach(self, slot: int, consumer: Consumer, options: bytes) -> None:
+    def attach(self, slot: int, consumer: Consumer) -> None:
         """The consumer of the slot is connected."""
         consumers = self.consumers
         while len(consumers) <= slot:
@@ -147,7 +146,8 @@ class Fanout:
             lane.ack_runs = runs
             runs.add(consumer.consumer_id, slot)
         bounded = consumer.sub_type == 1
-        self._groups.attach(slot, lane, consumer.consumer_id, options, bounded=bounded)
+        epoch = max(consumer.epoch, EPOCH_UNSET)
+        self._groups.attach(slot, lane, consumer.consumer_id, epoch, bounded=bounded)
 
     def detach(self, slot: int, consumer: Consumer) -> None:
         """The consumer has left."""
@@ -267,7 +267,7 @@ class Fanout:
         return True
 
     def _serve(self, lane: Lane, tail: int) -> int:
-        session = cast("ConsumerSession", lane.session)
+        session = lane.session
         sent_bytes = 0
         progress = False
         rounds = 0
@@ -298,13 +298,13 @@ class Fanout:
     def _serve_group(self, lane: Lane, session: ConsumerSession, key: GroupKey) -> int:
         """Send the next entry of a group to some of its members. Returns the bytes; 0 if the
         entry is not in memory."""
-        position, options = key
+        position, epoch = key
         ordinal = position + 1
         ready = self._window.get(ordinal)
         groups = self._groups
         if ready is None:
             if ordinal in self._window.missing:
-                groups.advance(lane, groups.take(lane, key, PASS_OVER_MAX), options, ordinal, 0, 0)
+                groups.advance(lane, groups.take(lane, key, PASS_OVER_MAX), epoch, ordinal, 0, 0)
                 return 1
             lane.starved = True
             return 0
@@ -317,8 +317,8 @@ class Fanout:
         count = min(most.consumers, most.size_bytes // (size + HEAD_BYTES) + 1)
         slots = groups.take(lane, key, count)
         copies = len(slots)
-        session.send_many(message_frames(slots, groups.consumer_ids, ready.rest(options), data))
-        groups.advance(lane, slots, options, ordinal, ready.messages, size)
+        session.deliver_to_many(slots, self.consumers, groups.consumer_ids, ready, data, epoch)
+        groups.advance(lane, slots, epoch, ordinal, ready.messages, size)
         stages = self._stages
         if stages.is_unprepared(ordinal):
             stages.queued_first(ordinal, self._context.clock.now())
@@ -342,27 +342,27 @@ class Fanout:
         return ready.data
 
     def _serve_solos(self, lane: Lane, session: ConsumerSession, tail: int) -> int:
-        """Serve consumers with individual state, all in one write."""
-        buffers: list[bytes] = []
+        """Serve consumers with individual state."""
         spent = 0
         for slot in list(islice(lane.solos, self._slice.solo_consumers)):
-            spent += self._serve_alone(slot, session, tail, buffers)
+            outgoing: list[Delivery] = []
+            spent += self._serve_alone(slot, session, tail, outgoing)
+            consumer = self.consumers[slot]
+            if consumer is not None:
+                for delivery in outgoing:
+                    session.deliver(consumer, delivery)
             if slot in lane.solos:
                 del lane.solos[slot]
                 lane.solos[slot] = None
             if spent >= self._slice.size_bytes:
                 break
-        if buffers:
-            session.send_many(buffers)
         return spent
 
     def _serve_alone(
-        self, slot: int, session: ConsumerSession, tail: int, buffers: list[bytes]
+        self, slot: int, session: ConsumerSession, tail: int, outgoing: list[Delivery]
     ) -> int:
         groups, cursors = self._groups, self._cursors
-        consumer = self.consumers[slot]
-        assert consumer is not None
-        epoch = consumer.epoch
+        delivery: Delivery | None = None
         spent = 0
         for _ in range(self._slice.solo_entries):
             ordinal = groups.wanted_alone(slot, tail)
@@ -390,18 +390,12 @@ class Fanout:
             size = len(data)
             remaining = cursors.remaining(slot, ordinal)
             messages = ready.messages if remaining is None else remaining.bit_count()
-            buffers.append(
-                message_head(
-                    consumer.consumer_id,
-                    *ready.position,
-                    self._context.partition,
-                    groups.redeliveries(slot, ordinal),
-                    size,
-                    () if remaining is None else to_words(remaining),
-                    epoch if epoch >= 0 else None,
-                )
-            )
-            buffers.append(data)
+            ledger_id, entry_id = ready.position
+            if delivery is None or delivery.ledger_id != ledger_id:
+                delivery = Delivery(ready.partition, ledger_id, is_plain=False)
+                outgoing.append(delivery)
+            words = () if remaining is None else to_words(remaining)
+            delivery.add(entry_id, data, groups.redeliveries(slot, ordinal), words)
             self.entries_out += 1
             self.messages_out += messages
             self.bytes_out += size

@@ -15,7 +15,7 @@ The state of a slot alone determines its place:
 | state | the slot is |
 |---|---|
 | `ABSENT` | nowhere: its consumer is not connected |
-| `IN_STEP` | in a group of its lane; the key is its position and the options its heads carry |
+| `IN_STEP` | in a group of its lane; the key is its position and the epoch of its consumer |
 | `ALONE` | among the solos of its lane |
 | `DRY` | parked without permits |
 | `BLOCKED` | parked with too much unacknowledged, permits or not |
@@ -32,6 +32,7 @@ from array import array
 from typing import TYPE_CHECKING, Final, final
 
 from native.broadcast import update_slots
+from protocol.left_out import EPOCH_UNSET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -78,10 +79,10 @@ class FanoutGroups:
         "blocked",
         "bytes_out",
         "consumer_ids",
+        "epochs",
         "flow_ms",
         "granted",
         "lanes",
-        "options",
         "permits",
         "redelivered",
         "sent",
@@ -102,7 +103,8 @@ class FanoutGroups:
         self.lanes: list[Lane | None] = []
         self.consumer_ids = array("Q")
         """By slot."""
-        self.options: list[bytes] = []
+        self.epochs: list[int] = []
+        """Of the consumers; EPOCH_UNSET: its client has given none."""
         """By slot: the part of its heads after the message id."""
         self.redelivered: dict[int, int] = {}
         """Redelivered messages, by slot."""
@@ -129,13 +131,11 @@ class FanoutGroups:
         del self._states[:]
         self.blocked = 0
         self.lanes.clear()
-        self.options.clear()
+        self.epochs.clear()
 
     # --- coming and going ---------------------------------------------------------------
 
-    def attach(
-        self, slot: int, lane: Lane, consumer_id: int, options: bytes, *, bounded: bool
-    ) -> None:
+    def attach(self, slot: int, lane: Lane, consumer_id: int, epoch: int, *, bounded: bool) -> None:
         """Its consumer is connected and gets the entries after its virtual cursor."""
         while len(self.lanes) <= slot:
             self._add_slots(_SLOTS_ADDED)
@@ -145,7 +145,7 @@ class FanoutGroups:
         self.flow_ms[slot] = 0
         self.lanes[slot] = lane
         self.consumer_ids[slot] = consumer_id
-        self.options[slot] = options
+        self.epochs[slot] = epoch
         self._bounded[slot] = bounded
         lane.members += 1
         if self._cursors.ragged_count:
@@ -159,7 +159,7 @@ class FanoutGroups:
         self.flow_ms.extend([0] * count)
         self.consumer_ids.extend([0] * count)
         self.lanes.extend([None] * count)
-        self.options.extend([b""] * count)
+        self.epochs.extend([EPOCH_UNSET] * count)
         self._bounded.extend(bytes(count))
         self._states.extend(bytes([ABSENT]) * count)
 
@@ -178,10 +178,10 @@ class FanoutGroups:
         self.redelivered.pop(slot, None)
         return lane
 
-    def set_options(self, slot: int, options: bytes) -> None:
-        """Change the options in its heads from now on."""
+    def set_epoch(self, slot: int, epoch: int) -> None:
+        """Its consumer has another epoch from now on."""
         self._take_out(slot, self._lane(slot))
-        self.options[slot] = options
+        self.epochs[slot] = epoch
         self.place(slot)
 
     # --- where a consumer belongs -------------------------------------------------------
@@ -215,7 +215,7 @@ class FanoutGroups:
             lane.solos[slot] = None
             return lane
         self._enter(slot, IN_STEP)
-        key = (self.sent[slot], self.options[slot])
+        key = (self.sent[slot], self.epochs[slot])
         group = lane.groups.get(key)
         if group is None:
             group = lane.groups[key] = array("i")
@@ -228,7 +228,7 @@ class FanoutGroups:
         if state == ALONE:
             del lane.solos[slot]
         elif state == IN_STEP:
-            key = (self.sent[slot], self.options[slot])
+            key = (self.sent[slot], self.epochs[slot])
             group = lane.groups[key]
             last = group.pop()
             if last != slot:  # which takes its place
@@ -355,7 +355,7 @@ class FanoutGroups:
         return taken
 
     def advance(
-        self, lane: Lane, slots: Slots, options: bytes, ordinal: int, messages: int, size: int
+        self, lane: Lane, slots: Slots, epoch: int, ordinal: int, messages: int, size: int
     ) -> None:
         """The taken members, which are given up, were sent the entry: they continue from it, or are
         parked."""
@@ -368,7 +368,7 @@ class FanoutGroups:
             slots = self._parked(slots, is_far=is_far)
             if not slots:
                 return
-        key = (ordinal, options)
+        key = (ordinal, epoch)
         group = lane.groups.get(key)
         if group is None:
             lane.groups[key] = slots

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, final
 if TYPE_CHECKING:
     from array import array
 
-    from protocol.ack_runs import AckRuns
+    from broker.topics.subscription.consumer import AckRuns, ConsumerSession
 
     Slots = array[int]
     """Of type "i"."""
 
-GroupKey = tuple[int, bytes]
-"""(ordinal sent last, options at the end of the command)."""
+GroupKey = tuple[int, int]
+"""(ordinal sent last, epoch of the consumers)."""
 
 
 @final
@@ -35,7 +35,7 @@ class Lane:
         "starved",
     )
 
-    def __init__(self, session: object) -> None:
+    def __init__(self, session: ConsumerSession) -> None:
         self.session = session
         self.ack_runs: AckRuns | None = None
         """The registry of its consumers, if their plain ACKs come by the run."""

@@ -33,9 +33,7 @@ from broker.topics.broadcast.stages import Stages
 from broker.topics.broadcast.virtual_cursors import NEVER, VirtualCursors
 from broker.topics.subscription.expirations import Expirations
 from broker.topics.subscription.sub_types import SHARED
-from protocol.commands import reached_end_of_topic
 from protocol.errors import ServiceNotReady
-from protocol.templates import epoch_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -261,14 +259,14 @@ class BroadcastMembers:
             return
         if epoch > consumer.epoch:
             consumer.epoch = epoch
-            self.groups.set_options(slot, epoch_option(epoch))
+            self.groups.set_epoch(slot, epoch)
         self.fanout.wake(self.groups.rewind(slot, count=consumer.sub_type == SHARED))
 
     def disconnect_consumers(self) -> None:
         """Remove all consumers, then notify their sessions."""
         for consumer in list(self.attached):
             self.remove_consumer(consumer)
-            consumer.session.disconnect_consumer(consumer)
+            consumer.session.closed(consumer)
 
     # --- questions ----------------------------------------------------------------------
 
@@ -287,4 +285,4 @@ class BroadcastMembers:
     def _tell_end(self, consumer: Consumer, slot: int) -> None:
         if not consumer.end_of_topic_sent and self.cursors.acked[slot] >= self.ordinals.tail:
             consumer.end_of_topic_sent = True
-            consumer.session.send(reached_end_of_topic(consumer.consumer_id))
+            consumer.session.ended(consumer)

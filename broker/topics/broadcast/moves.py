@@ -76,7 +76,7 @@ def _move_one(
     if batch is not None and members.batch_index:
         members.cursors.ack_batch(slot, batch, unacked)
     members.remove_consumer(consumer, comes_back=True)
-    consumer.session.disconnect_consumer(consumer)
+    consumer.session.closed(consumer)
     return undo.unless_stored()
 
 
@@ -157,7 +157,7 @@ class _Undo:
         holder = None if slot is None else members.fanout.consumer_at(slot)
         if holder is not None:  # it returned too early, or another one of that name arrived
             members.remove_consumer(holder, comes_back=True)
-            holder.session.disconnect_consumer(holder)
+            holder.session.closed(holder)
             slot = cursors.slot_of(name)
         if slot is None:
             slot = cursors.join(name, self._acked, durable=self._durable)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from protocol.requests import NO_PROPERTIES
+from protocol.left_out import NO_PROPERTIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

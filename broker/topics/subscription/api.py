@@ -13,8 +13,7 @@ Rules for every kind:
   returns, so that requests take effect in the order of their arrival.
 - `remove_consumer` is idempotent. After it no byte is sent to that consumer.
 - When the subscription itself ends a consumer (seek, unload, delete), it removes the consumer first
-  and then calls `consumer.session.disconnect_consumer(consumer)`, which must drop the consumer and
-  send CLOSE_CONSUMER with request id 2^64-1.
+  and then calls `consumer.session.closed(consumer)`.
 - Refusals are `protocol.errors.BrokerError`. Acks of unknown or old positions are no-ops.
 """
 

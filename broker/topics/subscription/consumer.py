@@ -1,4 +1,7 @@
-"""A consumer: the end of a subscription at one client, its connection, and its counters.
+"""A consumer: the end of a subscription at one client, its session, and its counters.
+
+The session is the part of a connection that a subscription sees, whatever protocol its client
+speaks: the door of the protocol implements `ConsumerSession`, and makes frames of a `Delivery`.
 
 The dispatcher owns `permits` and `pending`. The session only reads the descriptive fields.
 Invariant: `permits` = flow permits granted - messages sent, and `unacked` is the sum over
@@ -9,54 +12,166 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
+from mypy_extensions import mypyc_attr
+
+from broker.topics.subscription.client_connection import ClientConnection
 from broker.topics.subscription.permits import Permits
 from broker.topics.subscription.unacked import PendingAcks
-from protocol.requests import EPOCH_UNSET, NO_PROPERTIES
+from protocol.left_out import EPOCH_UNSET, NO_PROPERTIES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from array import array
+    from collections.abc import Collection, Mapping, Sequence
 
-    from protocol.ack_runs import AckRuns, AckRunTarget
+    from protocol.position import Position
+    from security.caller import Caller
+
+ENCODINGS_MAX: Final = 64
+"""Of a shared entry. Clients choose the epochs that make them differ."""
 
 
-class ConsumerSession(Protocol):
-    """The connection of a consumer, as a subscription sees it."""
+@final
+class Delivery:
+    """Entries of one ledger for one consumer, in columns: one item of each for each entry."""
 
-    def ack_runs_for(self, target: AckRunTarget) -> AckRuns | None:
-        """The place where the target registers those of its consumers whose plain ACKs it takes by
-        the run. None: another subscription has consumers there, and all ACKs for this target are
-        parsed."""
+    __slots__ = (
+        "ack_sets",
+        "entry_ids",
+        "ledger_id",
+        "partition",
+        "payloads",
+        "redelivery_counts",
+        "size_bytes",
+    )
+
+    def __init__(self, partition: int, ledger_id: int, *, is_plain: bool = True) -> None:
+        """`is_plain`: none of the entries was delivered before, and all of each is delivered."""
+        self.partition = partition
+        """-1: the topic is not partitioned."""
+        self.ledger_id = ledger_id
+        self.entry_ids: list[int] = []
+        self.payloads: list[bytes] = []
+        """As stored, as far as the client may see them."""
+        self.size_bytes = 0
+        """Of the payloads."""
+        self.redelivery_counts: list[int] | None = None if is_plain else []
+        """None: all are 0."""
+        self.ack_sets: list[tuple[int, ...]] | None = None if is_plain else []
+        """As in `AckId`, the messages of a batch that are still to be delivered; empty: all. None:
+        all of them are empty."""
+
+    def add(
+        self, entry_id: int, payload: bytes, redelivery_count: int, ack_set: tuple[int, ...]
+    ) -> None:
+        """One entry more."""
+        self.entry_ids.append(entry_id)
+        self.payloads.append(payload)
+        self.size_bytes += len(payload)
+        if self.redelivery_counts is not None and self.ack_sets is not None:
+            self.redelivery_counts.append(redelivery_count)
+            self.ack_sets.append(ack_set)
+
+
+class SharedEntry:
+    """An entry that many consumers get. What a door has encoded of it is kept with it, for all its
+    sessions, under keys of the door's own."""
+
+    __slots__ = ("encodings", "partition", "position")
+
+    def __init__(self, position: Position, partition: int) -> None:
+        self.position = position
+        self.partition = partition
+        self.encodings: dict[object, bytes] = {}
+
+    def keep(self, key: object, encoded: bytes) -> None:
+        """For the next session that needs it."""
+        if len(self.encodings) >= ENCODINGS_MAX:
+            self.encodings.clear()
+        self.encodings[key] = encoded
+
+
+class AckRunTarget(Protocol):
+    """Takes the acknowledgements of its consumers by the run."""
+
+    def ack_run(self, slots: array[int], position: Position) -> None:
+        """All of the consumers have acknowledged the whole entry. They are given by the numbers
+        under which they were added to the `AckRuns`. The callee owns the array."""
+
+
+class AckRuns(Protocol):
+    """The consumers of one connection whose acknowledgements are taken by the run."""
+
+    def add(self, consumer_id: int, number: int) -> None:
+        """A consumer was attached. The caller chooses its number."""
+
+    def remove(self, consumer_id: int) -> None:
+        """It has left."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ConsumerSession(ClientConnection):
+    """The consumers of one connection, as their subscriptions use it. It knows a consumer by the
+    `consumer_id` that its own door has given it."""
+
+    __slots__ = ("supports_broker_entry_metadata",)
+
+    def __init__(
+        self, peer: str, client_version: str, caller: Caller, features: Collection[str] = ()
+    ) -> None:
+        super().__init__(peer, client_version, caller, features)
+        self.supports_broker_entry_metadata = "supports_broker_entry_metadata" in features
+        """Whether the client asked for 0x0e02 headers."""
 
     @property
     def writable(self) -> bool:
-        """False while the outbox is over its high-water mark: its consumers are not chosen. When
-        it drains, the session calls `on_writable` of their handles."""
+        """False while too much output waits: its consumers are not chosen. When there is room, the
+        door calls `on_writable` of their handles."""
+        raise NotImplementedError
 
-    @property
-    def protocol_version(self) -> int:
-        """The version agreed on in CONNECTED."""
+    def deliver(self, consumer: Consumer, delivery: Delivery) -> None:
+        """Send entries to the consumer, in their order. The callee owns the delivery now."""
+        raise NotImplementedError
 
-    @property
-    def remote_address(self) -> str:
-        """`host:port` of the client, as shown in statistics."""
+    def deliver_to_many(
+        self,
+        slots: array[int],
+        consumers: Sequence[Consumer | None],
+        consumer_ids: array[int],
+        entry: SharedEntry,
+        payload: bytes,
+        epoch: int,
+    ) -> None:
+        """Send one entry, which was not delivered before, to each consumer of these slots. All of
+        them have this epoch; `consumers` and `consumer_ids` are by slot. A door whose connections
+        have thousands of consumers does this without a step for each of them."""
+        del consumer_ids, epoch
+        ledger_id, entry_id = entry.position
+        for slot in slots:
+            consumer = consumers[slot]
+            if consumer is not None:
+                delivery = Delivery(entry.partition, ledger_id)
+                delivery.add(entry_id, payload, 0, ())
+                self.deliver(consumer, delivery)
 
-    @property
-    def client_version(self) -> str:
-        """The client version from CONNECT."""
+    def active(self, consumer: Consumer, *, is_active: bool) -> None:
+        """Whether the consumer of a Failover subscription is the one that gets messages."""
+        raise NotImplementedError
 
-    @property
-    def supports_broker_entry_metadata(self) -> bool:
-        """Whether the client asked for 0x0e02 headers in CONNECT's feature flags."""
+    def ended(self, consumer: Consumer) -> None:
+        """The topic is terminated, and the consumer has acknowledged all of it."""
+        raise NotImplementedError
 
-    def send(self, *buffers: bytes) -> None:
-        """Queue one or more whole frames (a frame may be spread over several buffers)."""
+    def closed(self, consumer: Consumer) -> None:
+        """The subscription has ended the consumer, and already removed it: drop it, and let the
+        client know. It may return at once."""
+        raise NotImplementedError
 
-    def send_many(self, buffers: list[bytes]) -> None:
-        """Queue the buffers of many frames at once, in order. The callee owns the list now."""
-
-    def disconnect_consumer(self, consumer: Consumer) -> None:
-        """Drop the consumer and send CLOSE_CONSUMER with request id 2^64-1. The subscription has
-        already removed it; calling `remove_consumer` again is harmless."""
+    def ack_runs_for(self, target: AckRunTarget) -> AckRuns | None:
+        """The place where the target registers those of its consumers whose acknowledgements it
+        takes by the run. None: another subscription has consumers there, or the door takes all
+        acknowledgements one by one."""
+        del target
+        return None
 
 
 @final

@@ -26,7 +26,6 @@ from broker.topics.subscription.expirations import Expirations
 from broker.topics.subscription.pump import Pump, Step
 from broker.topics.subscription.rates import Rates
 from broker.topics.subscription.sub_types import EXCLUSIVE, KEY_SHARED, SHARED
-from protocol.commands import reached_end_of_topic
 from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:
@@ -351,10 +350,10 @@ class DeliveringSubscription:
         for consumer in self.consumers:
             if not consumer.end_of_topic_sent:
                 consumer.end_of_topic_sent = True
-                consumer.session.send(reached_end_of_topic(consumer.consumer_id))
+                consumer.session.ended(consumer)
 
     def disconnect_consumers(self) -> None:
         """Remove all consumers, then tell their sessions."""
         for consumer in list(self.consumers):
             self.remove_consumer(consumer)
-            consumer.session.disconnect_consumer(consumer)
+            consumer.session.closed(consumer)

@@ -11,22 +11,21 @@ If the former one has gone, delivery starts at once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from broker.topics.subscription.acknowledgements import left_of
 from broker.topics.subscription.active_consumer import ActiveOrder
+from broker.topics.subscription.consumer import Delivery
 from broker.topics.subscription.entry_source import EntrySource
 from broker.topics.subscription.key_ranges import StickyRanges
-from broker.topics.subscription.outgoing import stored_bytes
+from broker.topics.subscription.outgoing import Outgoing
 from broker.topics.subscription.ports import has_acked
 from broker.topics.subscription.pump import Step
 from broker.topics.subscription.sub_types import EXCLUSIVE, FAILOVER
 from broker.topics.subscription.withheld import WithheldEntries
 from protocol.ack_set import to_words
-from protocol.commands import active_consumer_change
 from protocol.errors import BrokerError, ServerError
 from protocol.metadata import sticky_key, strip_broker_entry_metadata
-from protocol.templates import message_head, message_run_frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,9 +37,6 @@ if TYPE_CHECKING:
     from broker.topics.subscription.pump import Pump
     from broker.topics.subscription.statistics import DrainingHash
     from protocol.position import Position
-
-ACTIVE_CHANGE_VERSION_MIN: Final = 12
-"""Protocol version from which clients understand ACTIVE_CONSUMER_CHANGE."""
 
 
 @final
@@ -76,6 +72,8 @@ class SingleDispatcher:
         """Monotonic; 0: nothing is awaited."""
         self._filter: StickyRanges | None = None
         self._withheld = WithheldEntries(context.topic_name, cursor.name)
+        expose = context.config.expose_broker_entry_metadata
+        self._outgoing = Outgoing(context.partition, expose=expose)
         self.messages_out = 0
         self.bytes_out = 0
         self.entries_out = 0
@@ -141,10 +139,8 @@ class SingleDispatcher:
             self._tell(consumer)
 
     def _tell(self, consumer: Consumer) -> None:
-        session = consumer.session
-        if consumer in self._announced and session.protocol_version >= ACTIVE_CHANGE_VERSION_MIN:
-            is_active = consumer is self._active
-            session.send(active_consumer_change(consumer.consumer_id, is_active=is_active))
+        if consumer in self._announced:
+            consumer.session.active(consumer, is_active=consumer is self._active)
 
     def ready(self, consumer: Consumer) -> None:
         """No action: dispatch checks the permits."""
@@ -233,15 +229,13 @@ class SingleDispatcher:
         batch_index = self._config.acknowledgment_at_batch_index_level_enabled
         if batch_index or self._filter is not None or has_acked(cursor, entries[0].position):
             return self._send_checked(consumer, entries, permits_left)
-        consumer_id, partition = consumer.consumer_id, self._context.partition
-        epoch = consumer.epoch if consumer.epoch >= 0 else None
         as_stored = (
             self._config.expose_broker_entry_metadata
             and consumer.session.supports_broker_entry_metadata
         )
-        entry_ids: list[int] = []
-        payloads: list[bytes] = []
         run_ledger_id = entries[0].position[0]
+        delivery = Delivery(self._context.partition, run_ledger_id)
+        entry_ids, payloads = delivery.entry_ids, delivery.payloads
         messages = size_bytes = 0
         sent = 0
         for entry in entries:
@@ -265,40 +259,26 @@ class SingleDispatcher:
         if sent < len(entries):
             self._source.give_back(entries[sent:])
         if payloads:
-            buffers = message_run_frames(
-                consumer_id, run_ledger_id, entry_ids, partition, payloads, size_bytes, epoch
-            )
-            self._account(consumer, buffers, len(payloads), messages, size_bytes)
+            consumer.permits.spend(messages)
+            counters = consumer.counters
+            counters.messages_out += messages
+            counters.bytes_out += size_bytes
+            counters.entries_out += len(payloads)
+            counters.consumed_last_ms = self._clock.wall_ms()
+            self._count(len(payloads), messages, size_bytes)
+            delivery.size_bytes = size_bytes
+            consumer.session.deliver(consumer, delivery)
         return size_bytes
 
-    def _account(
-        self,
-        consumer: Consumer,
-        buffers: list[bytes],
-        entries: int,
-        messages: int,
-        size_bytes: int,
-    ) -> None:
-        if not entries:
-            return
-        consumer.permits.spend(messages)
-        counters = consumer.counters
-        counters.messages_out += messages
-        counters.bytes_out += size_bytes
-        counters.entries_out += entries
+    def _count(self, entries: int, messages: int, size_bytes: int) -> None:
         self.entries_out += entries
-        counters.consumed_last_ms = self._clock.wall_ms()
         self.messages_out += messages
         self.bytes_out += size_bytes
-        consumer.session.send_many(buffers)
 
     def _send_checked(self, consumer: Consumer, entries: list[Entry], permits_left: int) -> int:
         """As `_send`, but checks every entry: is it acked, in part, or not for this consumer?"""
-        cursor, partition = self._cursor, self._context.partition
+        cursor, outgoing = self._cursor, self._outgoing
         batch_index = self._config.acknowledgment_at_batch_index_level_enabled
-        expose = self._config.expose_broker_entry_metadata
-        epoch = consumer.epoch if consumer.epoch >= 0 else None
-        buffers: list[bytes] = []
         messages = size_bytes = 0
         for index, entry in enumerate(entries):
             position = entry.position
@@ -316,28 +296,14 @@ class SingleDispatcher:
             remaining = left_of(cursor, entry) if batch_index else None
             if remaining == 0:
                 continue
+            held = entry.messages() if remaining is None else remaining.bit_count()
             ack_set = () if remaining is None else to_words(remaining)
-            data = stored_bytes(entry, consumer, expose=expose)
-            size = len(data)
-            buffers.append(
-                message_head(
-                    consumer.consumer_id,
-                    position[0],
-                    position[1],
-                    partition,
-                    0,
-                    size,
-                    ack_set,
-                    epoch,
-                )
-            )
-            buffers.append(data)
-            size_bytes += size
-            messages += entry.messages() if remaining is None else remaining.bit_count()
+            size_bytes += outgoing.add(consumer, entry, held, 0, ack_set)
+            messages += held
             if messages >= permits_left:
                 self._source.give_back(entries[index + 1 :])
                 break
-        self._account(consumer, buffers, len(buffers) // 2, messages, size_bytes)
+        self._count(*outgoing.flush(self._clock.wall_ms()))
         return size_bytes
 
     def _skip_withheld(self, entry: Entry) -> None:

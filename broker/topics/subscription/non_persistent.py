@@ -16,7 +16,6 @@ from broker.topics.subscription.compatibility import (
     in_the_way,
 )
 from broker.topics.subscription.consumer_handle import StockConsumerHandle
-from broker.topics.subscription.dispatch_single import ACTIVE_CHANGE_VERSION_MIN
 from broker.topics.subscription.expirations import Expirations
 from broker.topics.subscription.key_ranges import (
     AutoSplit,
@@ -35,7 +34,6 @@ from broker.topics.subscription.statistics import (
 )
 from broker.topics.subscription.sub_types import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
 from broker.topics.subscription.withheld import WithheldEntries
-from protocol.commands import active_consumer_change
 from protocol.errors import BrokerError, ServerError
 from protocol.metadata import sticky_key
 
@@ -163,10 +161,8 @@ class NonPersistentSubscription:
             self._tell(consumer)
 
     def _tell(self, consumer: Consumer) -> None:
-        session = consumer.session
-        if consumer in self._announced and session.protocol_version >= ACTIVE_CHANGE_VERSION_MIN:
-            is_active = consumer is self._active
-            session.send(active_consumer_change(consumer.consumer_id, is_active=is_active))
+        if consumer in self._announced:
+            consumer.session.active(consumer, is_active=consumer is self._active)
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Detach. Without consumers the subscription ends."""
@@ -341,7 +337,7 @@ class NonPersistentSubscription:
         """Remove all consumers, then tell their sessions."""
         for consumer in list(self.consumers):
             self.remove_consumer(consumer)
-            consumer.session.disconnect_consumer(consumer)
+            consumer.session.closed(consumer)
 
     async def close(self) -> None:
         """Stop for good."""

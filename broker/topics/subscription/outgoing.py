@@ -1,32 +1,23 @@
-"""Builds MESSAGE frames: a small head per consumer and the unchanged stored bytes.
+"""Collects what a dispatch step sends, by consumer.
 
-Entries are collected per consumer during a dispatch step, in columns, so that the frames of many
-are made by one call. The frames for all consumers of a session are handed to it in one call, so
-that what is decided together is written together (a redelivery batch goes out in one write).
+Entries are collected in columns (`Delivery`), so that a session makes the frames of many by one
+call. All of a step is handed over at its end, so that what is decided together is written together.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from broker.topics.subscription.consumer import Delivery
 from protocol.ack_set import from_words
 from protocol.metadata import strip_broker_entry_metadata
-from protocol.templates import message_head, message_run_frames
 
 if TYPE_CHECKING:
     from broker.ground.entry import Entry
-    from broker.topics.subscription.consumer import Consumer, ConsumerSession
+    from broker.topics.subscription.consumer import Consumer
 
 ACK_WORDS_MAX: Final = 16_384
 """Words of an ack set that count: a million messages, more than the largest entry can hold."""
-
-
-def stored_bytes(entry: Entry, consumer: Consumer, *, expose: bool) -> bytes:
-    """The entry as this consumer may see it: without the 0x0e02 header unless the client asked for
-    it and the broker is configured to send it."""
-    if expose and consumer.session.supports_broker_entry_metadata:
-        return entry.data
-    return strip_broker_entry_metadata(entry.data)
 
 
 def ack_bits(words: tuple[int, ...]) -> int:
@@ -36,40 +27,34 @@ def ack_bits(words: tuple[int, ...]) -> int:
 
 @final
 class Batch:
-    """The frames for one consumer in this step."""
+    """What one consumer gets in this step."""
 
-    __slots__ = (
-        "buffers",
-        "entries",
-        "entry_ids",
-        "ledger_id",
-        "messages",
-        "payloads",
-        "payloads_bytes",
-        "size_bytes",
-    )
+    __slots__ = ("deliveries", "entries", "last", "messages", "size_bytes")
 
-    def __init__(self) -> None:
-        self.buffers: list[bytes] = []
+    def __init__(self, first: Delivery) -> None:
+        self.deliveries = [first]
+        self.last = first
         self.entries = 0
         self.messages = 0
         self.size_bytes = 0
-        self.ledger_id = -1
-        self.entry_ids: list[int] = []
-        self.payloads: list[bytes] = []
-        self.payloads_bytes = 0
-        """Columns of entries of one ledger, whose frames come after `buffers`."""
+
+    def begin(self, delivery: Delivery) -> Delivery:
+        """What follows goes into this one."""
+        self.deliveries.append(delivery)
+        self.last = delivery
+        return delivery
 
 
 @final
 class Outgoing:
-    """Frames of one dispatch step, by consumer."""
+    """What one dispatch step sends, by consumer."""
 
     __slots__ = ("_batches", "_expose", "_partition")
 
     def __init__(self, partition: int, *, expose: bool) -> None:
         self._partition = partition
         self._expose = expose
+        """Whether clients that ask for the 0x0e02 header of an entry get it."""
         self._batches: dict[Consumer, Batch] = {}
 
     def add(
@@ -79,89 +64,65 @@ class Outgoing:
         messages: int,
         redelivery_count: int = 0,
         ack_set: tuple[int, ...] = (),
-    ) -> None:
-        """Send the entry, holding `messages` messages not acked yet, and spend the permits."""
+    ) -> int:
+        """Send the entry, holding `messages` messages not acked yet, and spend the permits. Returns
+        its bytes."""
+        ledger_id, entry_id = entry.position
+        is_plain = not redelivery_count and not ack_set
         batch = self._batches.get(consumer)
         if batch is None:
-            batch = self._batches[consumer] = Batch()
-        data = stored_bytes(entry, consumer, expose=self._expose)
-        ledger_id, entry_id = entry.position
-        size = len(data)
-        if redelivery_count or ack_set:
-            self._end_run(consumer, batch)
-            epoch = consumer.epoch
-            batch.buffers.append(
-                message_head(
-                    consumer.consumer_id,
-                    ledger_id,
-                    entry_id,
-                    self._partition,
-                    redelivery_count,
-                    size,
-                    ack_set,
-                    epoch if epoch >= 0 else None,
-                )
-            )
-            batch.buffers.append(data)
+            delivery = Delivery(self._partition, ledger_id, is_plain=is_plain)
+            batch = self._batches[consumer] = Batch(delivery)
         else:
-            if ledger_id != batch.ledger_id:
-                self._end_run(consumer, batch)
-                batch.ledger_id = ledger_id
-            batch.entry_ids.append(entry_id)
-            batch.payloads.append(data)
-            batch.payloads_bytes += size
+            delivery = batch.last
+            if ledger_id != delivery.ledger_id or is_plain != (delivery.ack_sets is None):
+                delivery = batch.begin(Delivery(self._partition, ledger_id, is_plain=is_plain))
+        data = entry.data
+        if not self._expose or not consumer.session.supports_broker_entry_metadata:
+            data = strip_broker_entry_metadata(data)
+        size = len(data)
+        delivery.add(entry_id, data, redelivery_count, ack_set)
         batch.entries += 1
         batch.messages += messages
         batch.size_bytes += size
         consumer.permits.spend(messages)
+        return size
 
     def add_entries(self, consumer: Consumer, entries: list[Entry], messages: int) -> int:
         """`add` of entries that were not delivered before, none of which is partly acked. They hold
         `messages` messages. Returns their bytes."""
         batch = self._batches.get(consumer)
         if batch is None:
-            batch = self._batches[consumer] = Batch()
+            delivery = Delivery(self._partition, entries[0].position[0])
+            batch = self._batches[consumer] = Batch(delivery)
+        else:
+            delivery = batch.last
+            if delivery.ack_sets is not None:
+                delivery = batch.begin(Delivery(self._partition, entries[0].position[0]))
         as_stored = self._expose and consumer.session.supports_broker_entry_metadata
-        total = 0
+        total = before = 0
         for entry in entries:
             ledger_id, entry_id = entry.position
-            if ledger_id != batch.ledger_id:
-                self._end_run(consumer, batch)
-                batch.ledger_id = ledger_id
+            if ledger_id != delivery.ledger_id:
+                delivery.size_bytes += total - before
+                before = total
+                delivery = batch.begin(Delivery(self._partition, ledger_id))
             data = entry.data if as_stored else strip_broker_entry_metadata(entry.data)
-            size = len(data)
-            batch.entry_ids.append(entry_id)
-            batch.payloads.append(data)
-            batch.payloads_bytes += size
-            total += size
+            delivery.entry_ids.append(entry_id)
+            delivery.payloads.append(data)
+            total += len(data)
+        delivery.size_bytes += total - before
         batch.entries += len(entries)
         batch.messages += messages
         batch.size_bytes += total
         consumer.permits.spend(messages)
         return total
 
-    def _end_run(self, consumer: Consumer, batch: Batch) -> None:
-        """Make the frames of the entries that are columns yet."""
-        if batch.payloads:
-            epoch = consumer.epoch
-            batch.buffers += message_run_frames(
-                consumer.consumer_id,
-                batch.ledger_id,
-                batch.entry_ids,
-                self._partition,
-                batch.payloads,
-                batch.payloads_bytes,
-                epoch if epoch >= 0 else None,
-            )
-            batch.entry_ids, batch.payloads, batch.payloads_bytes = [], [], 0
-
     def flush(self, now_ms: int) -> tuple[int, int, int]:
         """Hand everything to the sessions: (entries, messages, bytes) sent."""
         entries = messages = size_bytes = 0
         batches, self._batches = self._batches, {}
-        buffers_by_session: dict[ConsumerSession, list[bytes]] = {}
         for consumer, batch in batches.items():
-            self._end_run(consumer, batch)
             counters = consumer.counters
             counters.messages_out += batch.messages
             counters.bytes_out += batch.size_bytes
@@ -170,12 +131,8 @@ class Outgoing:
             entries += batch.entries
             messages += batch.messages
             size_bytes += batch.size_bytes
+        for consumer, batch in batches.items():
             session = consumer.session
-            buffers = buffers_by_session.get(session)
-            if buffers is None:
-                buffers_by_session[session] = batch.buffers
-            else:
-                buffers += batch.buffers
-        for session, buffers in buffers_by_session.items():
-            session.send_many(buffers)
+            for delivery in batch.deliveries:
+                session.deliver(consumer, delivery)
         return entries, messages, size_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from protocol.errors import BrokerError, ServerError
-from protocol.requests import NO_PROPERTIES
+from protocol.left_out import NO_PROPERTIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

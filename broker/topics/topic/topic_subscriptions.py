@@ -338,7 +338,7 @@ class TopicSubscriptions(TopicProducers):
                     **told(error),
                 )
                 for consumer in list(subscription.consumers):
-                    consumer.session.disconnect_consumer(consumer)
+                    consumer.session.closed(consumer)
 
 
 def _check_unused(subscription: Subscription, *, force: bool) -> None:

@@ -436,9 +436,9 @@ async def test_the_end_of_the_topic_is_told_when_everything_is_acked(autojump_cl
         await settle()
         world.ledger.terminated = True
         world.subscription.topic_terminated()
-        assert "REACHED_END_OF_TOPIC" not in consumer.session.kinds()
+        assert "ended" not in consumer.session.kinds()
         world.ack(consumer, position)
-        assert "REACHED_END_OF_TOPIC" in consumer.session.kinds()
+        assert "ended" in consumer.session.kinds()
 
 
 @pytest.mark.parametrize(("method", "arguments"), [("skip", [2]), ("clear_backlog", [])])

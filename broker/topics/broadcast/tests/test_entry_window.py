@@ -5,14 +5,11 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.topics.broadcast.entry_window import (
-    ENTRY_OVERHEAD_BYTES,
-    RESTS_MAX,
-    EntryWindow,
-)
+from broker.topics.broadcast.entry_window import ENTRY_OVERHEAD_BYTES, EntryWindow
 from broker.topics.broadcast.ordinals import Ordinals
 from broker.topics.broadcast.tests.world import Ledger, World, received
 from broker.topics.broadcast.window_memory import WindowMemory
+from broker.topics.subscription.consumer import ENCODINGS_MAX
 from broker.topics.subscription.tests.fakes import FakeSession, make_data
 
 BYTES_MAX = 20_000
@@ -136,6 +133,7 @@ async def test_entries_are_not_kept_when_the_last_consumer_has_left():
 async def test_epochs_that_clients_choose_take_bounded_memory():
     window = window_over(WindowMemory(BYTES_MAX), [10])
     ready = await read(window, 1)
-    for epoch in range(10 * RESTS_MAX):
-        ready.rest(b"%d" % epoch)
-    assert len(ready._rests) <= RESTS_MAX
+    for epoch in range(10 * ENCODINGS_MAX):
+        ready.keep(epoch, b"%d" % epoch)
+        assert ready.encodings[epoch] == b"%d" % epoch
+    assert len(ready.encodings) <= ENCODINGS_MAX

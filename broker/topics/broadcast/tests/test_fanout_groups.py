@@ -39,7 +39,7 @@ class Consumers(RuleBasedStateMachine):
     def attach(self, slot, bounded):
         if slot not in self.attached():
             lane = self.lanes[slot % 2]
-            self.groups.attach(slot, lane, slot, b"", bounded=bounded)
+            self.groups.attach(slot, lane, slot, -1, bounded=bounded)
             self.granted[slot] = 0
 
     @rule(slot=SLOTS)
@@ -82,9 +82,9 @@ class Consumers(RuleBasedStateMachine):
         self.groups.replay(data.draw(st.sampled_from(self.attached())), ordinals)
 
     @precondition(attached)
-    @rule(data=st.data(), options=st.sampled_from([b"", b"e"]))
-    def change_options(self, data, options):
-        self.groups.set_options(data.draw(st.sampled_from(self.attached())), options)
+    @rule(data=st.data(), epoch=st.sampled_from([-1, 3]))
+    def change_epoch(self, data, epoch):
+        self.groups.set_epoch(data.draw(st.sampled_from(self.attached())), epoch)
 
     @rule(number=st.integers(0, 1), count_max=st.integers(1, 3), messages=st.integers(1, 3))
     def serve_a_group(self, number, count_max, messages):
@@ -119,7 +119,7 @@ class Consumers(RuleBasedStateMachine):
             assert (state == IN_STEP) == (slot in in_groups)
             assert (state == ALONE) == (slot in alone)
             if state == IN_STEP:
-                assert in_groups[slot] == (lane, (groups.sent[slot], groups.options[slot]))
+                assert in_groups[slot] == (lane, (groups.sent[slot], groups.epochs[slot]))
             elif state == ALONE:
                 assert alone[slot] is lane
             elif state == DRY:

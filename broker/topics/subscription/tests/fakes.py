@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 import trio
 import trio.testing
@@ -16,7 +15,7 @@ from broker.tenancy.policies.effective import resolve
 from broker.tenancy.policies.record import Policies
 from broker.topics.subscription.api import AckId
 from broker.topics.subscription.config import SubscriptionConfig
-from broker.topics.subscription.consumer import Consumer, KeySharedOptions
+from broker.topics.subscription.consumer import Consumer, ConsumerSession, KeySharedOptions
 from broker.topics.subscription.factory import SubscriptionKinds, TopicContext
 from broker.topics.subscription.limits import SubscriptionLimits
 from broker.topics.subscription.request import SubscriptionRequest
@@ -24,10 +23,7 @@ from broker.topics.subscription.stock import STOCK
 from broker.topics.subscription.sub_types import SHARED
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import BrokerError, ServerError
-from protocol.frames import FrameDecoder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from security.caller import UNAUTHENTICATED
 
 
 def make_data(
@@ -262,50 +258,77 @@ class Received:
     partition: int
 
 
-@dataclass(eq=False)
-class FakeSession:
-    protocol_version: int = 21
-    remote_address: str = "127.0.0.1:50000"
-    client_version: str = "test"
-    supports_broker_entry_metadata: bool = False
-    writable: bool = True
-    received: list = field(default_factory=list)
-    commands: list = field(default_factory=list)
-    writes: list = field(default_factory=list)
-    disconnected: list = field(default_factory=list)
-    full_after: int | None = None
-    on_message: Callable | None = None
+class FakeSession(ConsumerSession):
+    """Keeps what it is told."""
 
-    def send(self, *buffers):
-        self.send_many(list(buffers))
+    def __init__(self, *, writable=True, on_message=None):
+        super().__init__("127.0.0.1:50000", "test", UNAUTHENTICATED)
+        self.is_writable = writable
+        self.on_message = on_message
+        self.received = []
+        self.told = []
+        """(kind, consumer, more) of what is no message."""
+        self.writes = []
+        """Messages in each write: as with an outbox, what comes before another task runs."""
+        self._is_writing = False
+        self.disconnected = []
+        self.full_after = None
 
-    def send_many(self, buffers):
-        frames = FrameDecoder(10_000_000).feed(b"".join(buffers))
-        self.writes.append(len(frames))
-        for command, payload in frames:
-            self.commands.append(command)
-            if command.type == pb.BaseCommand.MESSAGE:
-                message = command.message
-                self.received.append(
-                    Received(
-                        (message.message_id.ledgerId, message.message_id.entryId),
-                        message.consumer_id,
-                        message.redelivery_count,
-                        tuple(message.ack_set),
-                        payload,
-                        message.consumer_epoch if message.HasField("consumer_epoch") else None,
-                        message.message_id.partition,
-                    )
+    @property
+    def writable(self):
+        return self.is_writable
+
+    @writable.setter
+    def writable(self, writable):
+        self.is_writable = writable
+
+    def _write(self, count):
+        if self._is_writing and self.writes:
+            self.writes[-1] += count
+            return
+        self.writes.append(count)
+        self._is_writing = True
+        trio.lowlevel.current_trio_token().run_sync_soon(self._end_write)
+
+    def _end_write(self):
+        self._is_writing = False
+
+    def deliver(self, consumer, delivery):
+        self._write(len(delivery.entry_ids))
+        assert delivery.size_bytes == sum(map(len, delivery.payloads))
+        nothing = [0] * len(delivery.entry_ids)
+        counts = delivery.redelivery_counts or nothing
+        ack_sets = delivery.ack_sets or [()] * len(nothing)
+        columns = (delivery.entry_ids, delivery.payloads, counts, ack_sets)
+        for entry_id, payload, count, ack_set in zip(*columns, strict=True):
+            self.received.append(
+                Received(
+                    (delivery.ledger_id, entry_id),
+                    consumer.consumer_id,
+                    count,
+                    ack_set,
+                    payload,
+                    consumer.epoch if consumer.epoch >= 0 else None,
+                    delivery.partition,
                 )
-                if self.on_message is not None:
-                    self.on_message(self.received[-1])
+            )
+            if self.on_message is not None:
+                self.on_message(self.received[-1])
         if self.full_after is not None and len(self.received) >= self.full_after:
-            self.writable = False
+            self.is_writable = False
 
-    def ack_runs_for(self, target):
-        return None
+    def deliver_to_many(self, slots, consumers, consumer_ids, entry, payload, epoch):
+        assert all(consumers[slot].epoch in (epoch, -1) for slot in slots)
+        assert all(consumers[slot].consumer_id == consumer_ids[slot] for slot in slots)
+        super().deliver_to_many(slots, consumers, consumer_ids, entry, payload, epoch)
 
-    def disconnect_consumer(self, consumer):
+    def active(self, consumer, *, is_active):
+        self.told.append(("active", consumer, is_active))
+
+    def ended(self, consumer):
+        self.told.append(("ended", consumer))
+
+    def closed(self, consumer):
         self.disconnected.append(consumer)
 
     def positions(self):
@@ -316,7 +339,7 @@ class FakeSession:
         return taken
 
     def kinds(self):
-        return [pb.BaseCommand.Type.Name(command.type) for command in self.commands]
+        return [each[0] for each in self.told]
 
 
 class FakeOwner:

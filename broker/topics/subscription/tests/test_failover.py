@@ -7,7 +7,6 @@ import trio
 from broker.topics.subscription.sub_types import FAILOVER
 from broker.topics.subscription.tests.fakes import (
     Bench,
-    FakeSession,
     TrioClock,
     make_data,
     settled,
@@ -15,11 +14,7 @@ from broker.topics.subscription.tests.fakes import (
 
 
 def told(consumer):
-    return [
-        command.active_consumer_change.is_active
-        for command in consumer.session.commands
-        if command.HasField("active_consumer_change")
-    ]
+    return [is_active for _, told, is_active in consumer.session.told if told is consumer]
 
 
 async def failover(nursery, **fields):
@@ -58,12 +53,6 @@ async def test_every_consumer_is_told_at_every_change(nursery, autojump_clock):
     assert (told(first), told(second), told(third)) == ([True], [True, False], [False, False])
     bench.subscription.remove_consumer(first)
     assert (told(second), told(third)) == ([True, False, True], [False, False, False])
-
-
-async def test_old_clients_are_not_told(nursery, autojump_clock):
-    bench = await failover(nursery)
-    consumer = bench.consumer(FAILOVER, session=FakeSession(protocol_version=11))
-    assert consumer.session.commands == []
 
 
 async def test_only_the_active_one_gets_messages_and_the_next_gets_the_unacked(
@@ -137,10 +126,10 @@ async def test_a_connection_that_breaks_while_being_served_costs_nothing(nursery
     first = bench.consumer(FAILOVER, name="a", permits=100)
     second = bench.consumer(FAILOVER, name="b", permits=100)
 
-    def broken(buffers):
+    def broken(*_):
         bench.subscription.remove_consumer(first)
 
-    first.session.send_many = broken
+    first.session.deliver = broken
     positions = bench.publish(*[make_data() for _ in range(5)])
     await settled()
     assert second.session.positions() == positions

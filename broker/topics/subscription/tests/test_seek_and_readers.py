@@ -251,14 +251,14 @@ async def test_the_end_is_told_once_when_a_terminated_topic_is_drained(nursery):
     bench.ledger.terminated = True
     bench.subscription.topic_terminated()
     bench.ack(consumer, (1, 0))
-    assert "REACHED_END_OF_TOPIC" not in consumer.session.kinds()
+    assert "ended" not in consumer.session.kinds()
     bench.ack(consumer, (1, 1))
     bench.ack(consumer, (1, 1))
     bench.subscription.topic_terminated()
-    assert consumer.session.kinds().count("REACHED_END_OF_TOPIC") == 1
+    assert consumer.session.kinds().count("ended") == 1
     bench.subscription.remove_consumer(consumer)
     late = bench.consumer(SHARED)
-    assert late.session.kinds() == ["REACHED_END_OF_TOPIC"]
+    assert late.session.kinds() == ["ended"]
 
 
 async def test_closing_disconnects_and_refuses(nursery):
