@@ -2,6 +2,7 @@
 
 - Rooms import downwards only, as the list of rooms in pyproject.toml says.
 - Modules import each other in no circle.
+- Topics know no frames.
 - A module whose essay says "Pure." is pure, and so is everything it needs: no event loop, socket,
   clock, chance, file or thread. The whole of protocol/ is.
 - Files and functions stay short enough to be read.
@@ -39,8 +40,8 @@ BROKER_FLOORS: Final = (
     frozenset({"peers"}),
     frozenset({"tenancy"}),
     frozenset({"configuration", "limits"}),
-    frozenset({"net", "managed_ledger"}),
-    frozenset({"topics", "cluster"}),
+    frozenset({"managed_ledger"}),
+    frozenset({"net", "topics", "cluster"}),
     frozenset({"doors", "http"}),
     frozenset({"assembly"}),
 )
@@ -59,6 +60,31 @@ TENANCY_FLOORS: Final = (
     frozenset({"schemas", "authorization", "change_events"}),
 )
 """The same within broker/tenancy."""
+
+FRAMES: Final = frozenset(
+    {
+        "native.delivering",
+        "native.sends",
+        "protocol.ack_runs",
+        "protocol.client",
+        "protocol.command_frames",
+        "protocol.commands",
+        "protocol.connection",
+        "protocol.decoding",
+        "protocol.frame_stream",
+        "protocol.frames",
+        "protocol.long_commands",
+        "protocol.plain_acks",
+        "protocol.plain_requests",
+        "protocol.refusals",
+        "protocol.request_frames",
+        "protocol.requests",
+        "protocol.send_fields",
+        "protocol.send_runs",
+        "protocol.templates",
+    }
+)
+"""Read or write the frames of Pulsar's protocol between clients and brokers."""
 
 IMPURE: Final = frozenset(
     {"asyncio", "os", "pathlib", "random", "secrets", "socket", "threading", "time", "trio"}
@@ -216,6 +242,20 @@ def test_rooms_of_a_house_import_downwards_only(house: str) -> None:
             each for each in others if floor_of.get(each, len(HOUSES[house])) >= floor_of[room]
         }
     assert _not_empty(too_high) == {}
+
+
+def test_topics_know_no_frames() -> None:
+    """They answer producers and consumers through sessions, which the door of each protocol
+    implements (docs/decisions/0059). `follow` is a client of other brokers."""
+    used = {
+        module: set(_all_imports(path) & FRAMES)
+        for module, path in MODULES.items()
+        if module.startswith("broker.topics.")
+        and not module.startswith("broker.topics.follow.")
+        and not _is_test(module)
+    }
+    assert "broker.topics.topic.publishing" in used
+    assert _not_empty(used) == {}
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

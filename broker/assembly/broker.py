@@ -26,6 +26,7 @@ from broker.assembly.listening import Ports, http_limits_from, url_host
 from broker.assembly.outliving import outliving
 from broker.assembly.parts import Served, StartError
 from broker.doors.pulsar.authenticating import Authenticating
+from broker.doors.pulsar.door import PulsarDoor
 from broker.doors.pulsar.table import BrokerCommands
 from broker.ground.turn import Turns
 from broker.http.context import AdminContext
@@ -288,7 +289,7 @@ def _listener(
     service: BrokerService, config: BrokerConfig, commands: BrokerCommands, readers: Readers
 ) -> BrokerListener:
     bound = config.maxHttpServerConnections
-    return BrokerListener(service.connections, commands, readers, bound)
+    return BrokerListener(service.connections, PulsarDoor(commands), readers, bound)
 
 
 def _commands(

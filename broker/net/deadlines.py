@@ -15,7 +15,7 @@ from security.authentication.lease import LeaseAction
 
 if TYPE_CHECKING:
     from broker.limits.connection_limits import NetLimits
-    from broker.net.connections import Connections
+    from broker.limits.connections import Connections
     from broker.net.keep_alive import KeepAlive, OutputStall
     from broker.net.outbox import Outbox
     from security.authentication.lease import Lease

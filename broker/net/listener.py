@@ -1,8 +1,8 @@
-"""Serves the connections of the binary protocol, within bounds on their number and on their number
-per address.
+"""Serves the connections of one protocol, within bounds on their number and on their number per
+address.
 
-A client over a bound gets an ERROR command before its connection is closed. File descriptors bound
-the number of connections in any case.
+The listener is given the door, which speaks the protocol. A client over a bound gets a refusal
+before its connection is closed. File descriptors bound the number of connections in any case.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Protocol, final
 
 import structlog
 import trio
 
-from broker.net.session import AnySession, Session
-from protocol import commands
-from protocol.errors import ServerError
+from broker.limits.connections import OpenConnection
 from runtime.accepting import TurnedAway, accept_connections, stop_listening
 from runtime.listening import open_sockets
 from runtime.open_files import connections_max, not_admitted_max
@@ -27,8 +25,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from broker.net.attached import Commands
-    from broker.net.connections import Connections
+    from broker.limits.connections import Connections
     from runtime.readers import Readers
     from runtime.transport import Transport
 
@@ -52,6 +49,27 @@ def plain(transport: Transport) -> Transport:
     return transport
 
 
+class ServedConnection(OpenConnection, Protocol):
+    """A connection that has been accepted."""
+
+    async def run(self) -> None:
+        """Serve it until either side ends it. Never raises for faults of the peer."""
+
+
+class Door(Protocol):
+    """Speaks the protocol of the clients of a listener."""
+
+    @property
+    def protocol(self) -> str:
+        """Its name, for error reports."""
+
+    def connection(self, connections: Connections, transport: Transport) -> ServedConnection:
+        """For a client that has just connected."""
+
+    def refusal(self, reason: str) -> bytes:
+        """What a client that is not admitted gets to read."""
+
+
 @final
 class BrokerListener:
     """One listening address and the sessions that came through it."""
@@ -59,12 +77,12 @@ class BrokerListener:
     def __init__(
         self,
         connections: Connections,
-        commands: Commands,
+        door: Door,
         readers: Readers,
         http_connections_max: int,
     ) -> None:
         self._connections = connections
-        self._commands = commands
+        self._door = door
         self._begun = 0
         self._per_address: Counter[str] = Counter()
         self._ports: list[tuple[socket.socket, TransportOver]] = []
@@ -100,7 +118,9 @@ class BrokerListener:
                     nursery.start_soon(self.serve, over(transport), host)
 
                 per_turn = not_admitted_max(ACCEPTED_PER_TURN)
-                accept = partial(accept_connections, per_turn=per_turn, protocol="binary")
+                accept = partial(
+                    accept_connections, per_turn=per_turn, protocol=self._door.protocol
+                )
                 for listening, over in self._ports:
                     nursery.start_soon(accept, listening, partial(serve, over))
                 task_status.started()
@@ -127,7 +147,7 @@ class BrokerListener:
         if refusal:
             await self._turn_away(transport, refusal)
             return
-        session: AnySession = Session(connections, self._commands, transport)
+        session = self._door.connection(connections, transport)
         self._begun += 1
         if self._begun % SESSIONS_PER_COLLECTION == 0:
             gc.collect(1)
@@ -146,7 +166,7 @@ class BrokerListener:
     async def _turn_away(self, transport: Transport, reason: str) -> None:
         """Send the reason. When very many are turned away together, most are closed at once."""
         log.warning("connection not admitted", peer=transport.peer, reason=reason)
-        frame = commands.error(commands.NO_REQUEST, ServerError.NotAllowedError, reason)
+        frame = self._door.refusal(reason)
 
         async def say() -> None:
             if not is_sent:

@@ -48,8 +48,8 @@ from security.caller import UNAUTHENTICATED
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from broker.limits.connections import Connections
     from broker.net.attached import Commands
-    from broker.net.connections import Connections
     from broker.net.send_handler import SendHandler
     from protocol.ack_runs import AckRunTarget
     from protocol.request_frames import Frame

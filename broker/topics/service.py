@@ -18,7 +18,7 @@ import trio
 
 from broker.ground.operations import Operations
 from broker.limits.connection_limits import limits_from
-from broker.net.connections import Connections
+from broker.limits.connections import Connections
 from broker.peers.broker_address import BrokerAddress
 from broker.peers.ownership import SoleBroker
 from broker.topics.subscription.config import SubscriptionConfig

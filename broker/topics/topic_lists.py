@@ -11,14 +11,16 @@ from itertools import chain
 from typing import TYPE_CHECKING, final
 
 from broker.ground.slices import SharedReadings, portions, sorted_in_slices, taken_in_slices
-from protocol.commands import names_of_topics
 from protocol.topic_name import NON_PERSISTENT, PERSISTENT, has_system_name, is_system_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from broker.tenancy.namespaces.namespaces import Namespaces
     from broker.topics.topic.topic import Topic
+
+    Encode = Callable[[Iterable[str]], bytes]
+    _Encoding = tuple[str, tuple[str, ...], Encode]
 
 
 @final
@@ -30,9 +32,7 @@ class TopicLists:
         self._namespaces = namespaces
         self._topics = topics
         self._existing: SharedReadings[tuple[str, str, bool], Sequence[str]] = SharedReadings()
-        self._encoded: SharedReadings[tuple[str, tuple[str, ...]], Sequence[bytes]] = (
-            SharedReadings()
-        )
+        self._encoded: SharedReadings[_Encoding, Sequence[bytes]] = SharedReadings()
 
     async def loaded(self, namespace_name: str, domain: str) -> list[str]:
         """Full names of the loaded topics of a namespace, in order."""
@@ -44,11 +44,13 @@ class TopicLists:
         """Full names of the topics that exist, in order; [] for an unknown namespace."""
         return await self._existing.get((namespace_name, domain, with_system), self._read_existing)
 
-    async def encoded(self, namespace_name: str, domains: tuple[str, ...]) -> Sequence[bytes]:
-        """Full names for `topics_of_namespace`: topics that are stored, then non-persistent ones
-        that are loaded, if the domain is among `domains`. Without names that are reserved for
-        brokers."""
-        return await self._encoded.get((namespace_name, domains), self._read_encoded)
+    async def encoded(
+        self, namespace_name: str, domains: tuple[str, ...], encode: Encode
+    ) -> Sequence[bytes]:
+        """Full names in portions that `encode` has encoded: topics that are stored, then
+        non-persistent ones that are loaded, if the domain is among `domains`. Without names that
+        are reserved for brokers."""
+        return await self._encoded.get((namespace_name, domains, encode), self._read_encoded)
 
     def _loaded(self, namespace_name: str, domain: str) -> Iterator[str | None]:
         for full, topic in list(self._topics.items()):
@@ -70,8 +72,8 @@ class TopicLists:
             )
         )
 
-    async def _read_encoded(self, wanted: tuple[str, tuple[str, ...]]) -> Sequence[bytes]:
-        namespace_name, domains = wanted
+    async def _read_encoded(self, wanted: _Encoding) -> Sequence[bytes]:
+        namespace_name, domains, encode = wanted
         names: list[str] = []
         if PERSISTENT in domains:
             stored = await self._namespaces.topics(namespace_name, PERSISTENT)
@@ -83,4 +85,4 @@ class TopicLists:
                 None if each is None or has_system_name(each) else each
                 for each in self._loaded(namespace_name, NON_PERSISTENT)
             )
-        return await taken_in_slices(map(names_of_topics, portions(names)), steps=1)
+        return await taken_in_slices(map(encode, portions(names)), steps=1)

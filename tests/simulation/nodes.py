@@ -17,6 +17,7 @@ from broker.cluster.cluster import ClusterOwnership
 from broker.cluster.config import ClusterConfig
 from broker.cluster.load import Resources
 from broker.cluster.records import BundleLoad
+from broker.doors.pulsar.door import PulsarDoor
 from broker.doors.pulsar.table import BrokerCommands
 from broker.ground.config import BrokerConfig
 from broker.ground.refusal import Refusal
@@ -330,7 +331,8 @@ class BrokerNode(Node):
             turns=turns,
             clock=clock,
         )
-        listener = BrokerListener(service.connections, BrokerCommands(service), Readers(), 0)
+        door = PulsarDoor(BrokerCommands(service))
+        listener = BrokerListener(service.connections, door, Readers(), 0)
         address = BrokerAddress(f"pulsar://{self.name}:{BROKER_PORT}", f"http://{self.name}:8080")
         ownership = ClusterOwnership(
             store,

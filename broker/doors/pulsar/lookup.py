@@ -109,7 +109,7 @@ async def handle_topics_of_namespace(
     """All topics of a namespace. Non-persistent ones are those that this broker has loaded, also in
     a cluster, as on Pulsar 4.0.8. The answer says that the client has to filter by pattern."""
     domains = _DOMAINS[body.mode]
-    names = await broker.topic_lists.encoded(body.namespace, domains)
+    names = await broker.topic_lists.encoded(body.namespace, domains, commands.names_of_topics)
     session.send_many(commands.topics_of_namespace(body.request_id, names))
 
 

@@ -43,7 +43,7 @@ from broker.topics.subscription.tests.fakes import FakeSession
 from broker.topics.topic_lists import TopicLists
 from protocol import pulsar_api_pb2 as pb
 from protocol.command_frames import command_frame
-from protocol.commands import topics_of_namespace
+from protocol.commands import names_of_topics, topics_of_namespace
 from protocol.topic_name import TopicName
 from web.callers import CallerRules
 
@@ -410,7 +410,9 @@ async def test_names_are_encoded_in_slices(broker):
     for number in range(MANY):
         await broker.service.get_or_load_topic(TopicName.parse(f"t{number:03}"), create=True)
     names = [f"persistent://public/default/t{number:03}" for number in range(MANY)]
-    parts = await broker.service.topic_lists.encoded("public/default", ("persistent",))
+    parts = await broker.service.topic_lists.encoded(
+        "public/default", ("persistent",), names_of_topics
+    )
     frame = b"".join(topics_of_namespace(7, parts))
     whole = command_frame(
         pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE,

@@ -14,6 +14,7 @@ from bookie.index_memory import MemoryIndex
 from bookie.memory_disk import MemoryDisk
 from broker.assembly.change_events import start_policy_log
 from broker.doors.pulsar.authenticating import Authenticating
+from broker.doors.pulsar.door import PulsarDoor
 from broker.doors.pulsar.table import BrokerCommands
 from broker.ground.config import BrokerConfig
 from broker.ground.turn import Turns
@@ -237,7 +238,7 @@ async def running(
             authorizer = Authorizer(rules_from(config), namespaces, TenantAdmins(store))
         listener = BrokerListener(
             service.connections,
-            BrokerCommands(service, authenticating, authorizer),
+            PulsarDoor(BrokerCommands(service, authenticating, authorizer)),
             Readers(),
             config.maxHttpServerConnections,
         )

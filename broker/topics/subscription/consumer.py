@@ -72,6 +72,7 @@ class Delivery:
             self.ack_sets.append(ack_set)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class SharedEntry:
     """An entry that many consumers get. What a door has encoded of it is kept with it, for all its
     sessions, under keys of the door's own."""

@@ -7,7 +7,7 @@ import trio
 from broker.ground.slices import STEPS_PER_SLICE
 from broker.ground.turn import Turns
 from broker.limits.connection_limits import NetLimits
-from broker.net.connections import DEADLINE_CHECK_SECONDS_MAX, Connections
+from broker.limits.connections import DEADLINE_CHECK_SECONDS_MAX, Connections
 from runtime.clock import SystemClock
 
 
