@@ -148,6 +148,8 @@ class Session(RequestTasks, Generic[P, C, PS, CS]):
                 nursery.cancel_scope.cancel()
         finally:
             self.outbox.fail("connection closed")
+            # They refer to this object, which is to go without the garbage collector.
+            self.producing = self.consuming = None
 
     async def _read_until_closed(self) -> None:
         try:

@@ -123,7 +123,9 @@ class _Opening:
         broker, session = self._broker, self._session
         topic, body = self._topic, self._body
         try:
-            await _prepare(topic, session.remote_address, body)
+            await topic.prepare_to_produce(
+                body.producer_name, session.remote_address, encrypted=body.encrypted
+            )
             schema_version = await broker.schemas.for_producer(
                 topic.name,
                 body.schema if body.HasField("schema") else None,
@@ -190,17 +192,6 @@ class _Opening:
         session.producers[producer_id] = producer
         session.share.used_by(self._topic.name.tenant)
         session.send(_success(self._body.request_id, producer, ready=True))
-
-
-async def _prepare(topic: Topic, address: str, body: pb.CommandProducer) -> None:
-    """All checks that can refuse before anything is changed, in Pulsar's order."""
-    topic.check_open()
-    await topic.policies.tell()  # again, if it could not take them up when they changed
-    topic.check_room_to_produce(body.producer_name, address)
-    await topic.check_backlog()
-    policies = topic.policies.effective
-    if policies.encryption_required and not body.encrypted:
-        raise MetadataError(f"Encryption is required in {topic.name.full}")
 
 
 async def _open_initial_subscription(topic: Topic, name: str) -> None:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, final
 
 from broker.net.errors import ConnectionRefused
 from broker.net.send_handler import SendHandler
-from broker.topics.subscription.delayed import delay_ms
 from broker.topics.topic.producer import NO_LIMITS, Producer
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import BrokerError, NotAllowed, ServerError
@@ -68,11 +67,7 @@ class Publishing(SendHandler):
             return True
         payload, limits = send.payload, producer.limits
         size = len(payload)
-        refusal = ""
-        if 0 < limits.message_size_bytes_max < size:
-            refusal = "Exceed maximum message size"
-        elif 0 < limits.delay_ms_max < delay_ms(payload):
-            refusal = f"Exceeds max allowed delivery delay of {limits.delay_ms_max} milliseconds"
+        refusal = limits.refusal_of(payload)
         if refusal:
             producer.topic.refuse_message(producer, send, NotAllowed(refusal))
             return False

@@ -18,11 +18,8 @@ from broker.doors.pulsar.lookup import parse_topic
 from broker.doors.pulsar.pending import PendingConsumer
 from broker.doors.pulsar.session import ClientSession, consuming_of
 from broker.tenancy.schemas.registry import is_auto_consume
-from broker.topics.subscription.compatibility import check_reads_compacted
 from broker.topics.subscription.consumer import NO_OPTIONS, Consumer, KeySharedOptions
 from broker.topics.subscription.request import SubscriptionRequest
-from broker.topics.subscription.sub_types import TYPE_NAMES
-from broker.topics.topic.admission import type_not_enabled
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import (
@@ -30,7 +27,6 @@ from protocol.errors import (
     MetadataError,
     ServerError,
     ServiceNotReady,
-    SubscriptionNotFound,
     TooManyRequests,
 )
 
@@ -138,7 +134,7 @@ class _Subscribing:
             return None
         try:
             topic.check_open()
-            _check(topic, self._session.remote_address, subscribe.sub_type, request)
+            topic.check_consumer(self._session.remote_address, subscribe.sub_type, request)
             if not self._has_cleared:
                 address = self._session.remote_address
                 topic.check_subscribe_rate(address, subscribe.consumer_name, self._consumer_id)
@@ -253,23 +249,6 @@ def _ask_again(session: ClientSession, consumer_id: int, error: BrokerError) -> 
     CLOSE_CONSUMER ends that, and clients that do not know the consumer any more ignore it."""
     if error.server_error in _TEMPORARY:
         session.send(commands.close_consumer(consumer_id))
-
-
-def _check(topic: Topic, address: str, sub_type: int, request: SubscriptionRequest) -> None:
-    """Before a subscription is made, which would stay. The order is Pulsar's."""
-    topic.check_subscription_name(request.name)
-    policies = topic.policies.effective
-    type_name = TYPE_NAMES.get(sub_type, "")
-    is_enabled = not topic.persistent or type_name in policies.subscription_types
-    is_new = request.name not in topic.subscriptions
-    if is_new or not is_enabled or request.read_compacted:
-        topic.check_room(address)
-    if topic.persistent and request.durable and is_new and not policies.auto_subscription_creation:
-        raise SubscriptionNotFound("Subscription does not exist")
-    if request.read_compacted:
-        check_reads_compacted(sub_type, persistent=topic.persistent)
-    if not is_enabled:
-        raise type_not_enabled(type_name, topic.name.full)
 
 
 async def _check_schema(schemas: SchemaRegistry, topic: Topic, schema: pb.Schema | None) -> None:

@@ -174,10 +174,12 @@ class Harness:
         session.caller = Caller(role, original_role)
         return connection
 
-    def session_of(self, producer):
-        """The connection of a producer."""
+    def session_of(self, attached):
+        """The connection of a producer or a consumer."""
         return next(
-            each for each in self.service.connections.open if each.producing is producer.session
+            each
+            for each in self.service.connections.open
+            if attached.session in (each.producing, each.consuming)
         )
 
     def topic(self, name):

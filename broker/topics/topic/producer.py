@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import mypyc_attr
 
 from broker.topics.subscription.client_connection import ClientConnection
+from broker.topics.subscription.delayed import delay_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,6 +152,14 @@ class ProducerLimits:
         """0: none but that of the broker."""
         self.delay_ms_max = delay_ms_max
         """How long after its publish time a message may be due; 0: no limit."""
+
+    def refusal_of(self, payload: bytes) -> str:
+        """Why they refuse a message, whatever was sent before; empty if they do not."""
+        if 0 < self.message_size_bytes_max < len(payload):
+            return "Exceed maximum message size"
+        if 0 < self.delay_ms_max < delay_ms(payload):
+            return f"Exceeds max allowed delivery delay of {self.delay_ms_max} milliseconds"
+        return ""
 
     def same_as(self, other: ProducerLimits) -> bool:
         """Whether both ask the same of a message."""

@@ -18,7 +18,7 @@ from broker.topics.topic.producer_turns import ProducerTurns
 from broker.topics.topic.publish_limits import TopicPublishLimits
 from broker.topics.topic.publish_totals import PublishTotals
 from broker.topics.topic.topic_use import TopicUse
-from protocol.errors import ProducerFenced, ServiceNotReady
+from protocol.errors import MetadataError, ProducerFenced, ServiceNotReady
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -61,6 +61,19 @@ class TopicProducers(TopicUse):
     def epoch(self) -> int | None:
         """The number of the last exclusive grant; None before the first."""
         return self.access.epoch
+
+    async def prepare_to_produce(self, name: str, address: str, *, encrypted: bool) -> None:
+        """Everything that can refuse a producer before anything is changed, in Pulsar's order. The
+        first step of opening one, and like `attach_producer` one of the `operations` of producers.
+
+        Raises: BrokerError.
+        """
+        self.check_open()
+        await self.policies.tell()  # again, if it could not take them up when they changed
+        self.check_room_to_produce(name, address)
+        await self.check_backlog()
+        if self.policies.effective.encryption_required and not encrypted:
+            raise MetadataError(f"Encryption is required in {self.name.full}")
 
     async def attach_producer(self, session: ProducerSession, request: ProducerRequest) -> Producer:
         """Admit a producer, which may have to wait for its turn (see `wait_turn`). One of the

@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from broker.ground.operations import Outcome
+from broker.topics.subscription.compatibility import check_reads_compacted
 from broker.topics.subscription.factory import TopicContext
 from broker.topics.subscription.limits import SubscriptionLimits
+from broker.topics.subscription.sub_types import TYPE_NAMES
 from broker.topics.topic.admission import (
     check_consumers,
     check_strictly,
     check_subscriptions,
+    type_not_enabled,
 )
 from broker.topics.topic.errors import TopicBusy
 from broker.topics.topic.failures import told
@@ -143,6 +146,27 @@ class TopicSubscriptions(TopicProducers):
         """Those of topics that store nothing are not limited. Raises: BrokerError."""
         if self.persistent:
             check_subscriptions(self.policies.effective, len(self.subscriptions), self.name.full)
+
+    def check_consumer(self, address: str, sub_type: int, request: SubscriptionRequest) -> None:
+        """Whether a consumer of this type may come from this address. Asked before its subscription
+        is made, which would stay. The order is Pulsar's.
+
+        Raises: BrokerError.
+        """
+        self.check_subscription_name(request.name)
+        policies = self.policies.effective
+        type_name = TYPE_NAMES.get(sub_type, "")
+        is_enabled = not self.persistent or type_name in policies.subscription_types
+        is_new = request.name not in self.subscriptions
+        if is_new or not is_enabled or request.read_compacted:
+            self.check_room(address)
+        is_kept = self.persistent and request.durable
+        if is_kept and is_new and not policies.auto_subscription_creation:
+            raise SubscriptionNotFound("Subscription does not exist")
+        if request.read_compacted:
+            check_reads_compacted(sub_type, persistent=self.persistent)
+        if not is_enabled:
+            raise type_not_enabled(type_name, self.name.full)
 
     def attach_consumer(
         self, subscription: Subscription, consumer: Consumer, request: SubscriptionRequest

@@ -508,7 +508,7 @@ async def test_a_subscribe_whose_turn_comes_while_its_connection_ends_needs_no_a
         earlier = operations.start("s", earlier_ends.wait)
         await ending.send(c.subscribe(TOPIC, "s", before, ending.rid()))
         many = broker.topic(TOPIC).subscriptions["many"]
-        (session,) = {consumer.session for consumer in many.consumers}
+        (session,) = {broker.session_of(consumer) for consumer in many.consumers}
         await eventually(lambda: before in session.consumers)
         with capture_logs() as logs:
             await ending.stream.aclose()

@@ -246,7 +246,7 @@ async def test_a_connection_lost_in_the_middle_leaves_nothing_half_done(monkeypa
             gate.set()
             await other.expect(T.SUCCESS)
         assert subscription(broker, name).backlog_entries == (2 if command == "seek" else 0)
-        assert [each.session for each in subscription(broker, name).consumers] == list(
+        assert [broker.session_of(each) for each in subscription(broker, name).consumers] == list(
             broker.service.connections.open
         )
         assert len(topic.operations) == 0
