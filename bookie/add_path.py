@@ -371,7 +371,7 @@ class AddPath:
                 for run in batch:
                     sink = run.sink
                     del outstanding[run]
-                    # What a barrier of the bookie itself waits for has been answered.
+                    # Everything that a barrier of the bookie itself waits for has been answered.
                     status = done.status if run.ledger_id >= 0 else 0
                     try:
                         sink.on_add_replies(

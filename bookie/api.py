@@ -26,10 +26,11 @@ entry as BookKeeper stores it. Kept apart so that a payload is never copied on i
 
 
 class LedgerProgress(NamedTuple):
-    """What changes when more of a ledger may be confirmed, or when its writer has lost it."""
+    """Numbers that change when more of a ledger may be confirmed, or when its writer has lost
+    it."""
 
     entry_id_max: int
-    """Of the entries added since the start."""
+    """The highest id of the entries added since the start."""
     explicit_lac: bytes
     is_over: bool
     """It is fenced, or not here."""

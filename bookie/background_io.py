@@ -60,8 +60,8 @@ def class_of_thread() -> int | None:
 
 
 def settable(value: int) -> int:
-    """What sets a thread to a class that was read. Some versions of Linux report a level with the
-    default, class 0, and all refuse to set one with it."""
+    """The value that sets a thread to a class that was read. Some versions of Linux report a level
+    with the default, class 0, and all refuse to set one with it."""
     return value if value >> _CLASS_SHIFT else 0
 
 

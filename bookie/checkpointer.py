@@ -182,4 +182,4 @@ class Checkpointer:
 
 
 def _no_action(_half: FlushHalf) -> None:
-    """Nobody has to know."""
+    """No one is notified."""

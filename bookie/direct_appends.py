@@ -46,7 +46,7 @@ class DirectAppends:
         self._to: DiskFile | None = None
 
     def begin(self, pace: FlushPace) -> None:
-        """Give way at this pace from now on, and before the first call to nobody."""
+        """Give way at this pace from now on; before the first call, appends give way to nothing."""
         self._pace = pace
 
     def append(self, file: DiskFile, offset: int, parts: Sequence[Part]) -> None:

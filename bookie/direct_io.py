@@ -174,7 +174,7 @@ class DirectWriter:
         return self._buffer.address
 
     def fileno(self) -> int:
-        """Of the file, open for direct writes."""
+        """The descriptor of the file, open for direct writes."""
         return self._descriptor
 
     def close(self) -> None:

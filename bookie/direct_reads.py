@@ -23,7 +23,7 @@ DIRECT_READ_BYTES_MIN: Final = 64 << 10
 """The smallest read of a run of entries. Smaller ones are single entries, and cost about the same
 in both ways."""
 UNIT_BYTES: Final = 64 << 10
-"""What was read is remembered by these: 2 KB for a log of a gigabyte."""
+"""Reads are remembered by units of this size: 2 KB for a log of a gigabyte."""
 MEMORY_BYTES: Final = (1 << 20) + 2 * ALIGNMENT
 """The largest read of a run, wherever it begins. Larger ones are of one large entry."""
 MEMORIES_KEPT_MAX: Final = 2
@@ -35,7 +35,7 @@ _memories: deque[memoryview] = deque(maxlen=MEMORIES_KEPT_MAX)
 
 @final
 class DirectReads:
-    """Of one open file. From any thread."""
+    """The direct reads of one open file. From any thread."""
 
     __slots__ = ("_descriptor", "_lock", "_seen")
 

@@ -194,7 +194,7 @@ def _by_path(
     if len(free) != len(moved) or (len(free) > 1 and (result or found)):
         raise BookieRefusesToStart(
             f"{moved[0]} was at another path before, and which of {', '.join(stored)} it was "
-            f"cannot be told: give {key} as it was, start once, and then move directories"
+            f"cannot be determined: give {key} as it was, start once, and then move directories"
         )
     return result | dict(zip(moved, free, strict=True))
 

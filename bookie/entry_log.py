@@ -101,7 +101,7 @@ class EntryLogs:
         self._unsynced: dict[int, int] = {}
         """The bytes of each ledger in these appends."""
         self._synced_size = 0
-        """Of the active log without these appends."""
+        """The size of the active log without these appends."""
         self.reads = 0
         """Reads so far. What is appended while there are some is read again soon."""
         self.summaries: dict[int, LogSummary] = {}

@@ -32,9 +32,9 @@ class EntryRuns:
 
     def __init__(self) -> None:
         self.size_bytes = 0
-        """Of all bodies that were added."""
+        """The bytes of all bodies that were added."""
         self._bodies: list[EntryBody] = []
-        """Of all runs, ascending by entry id."""
+        """The bodies of all runs, ascending by entry id."""
         self._firsts: list[int] = []
         """First entry id of each run."""
         self._starts: list[int] = []
@@ -127,7 +127,7 @@ class EntryRuns:
         return iter(ids)
 
     def free_some(self) -> bool:
-        """Release a part of what nobody uses any more. False: nothing is left."""
+        """Release a part of what is no longer used. False: nothing is left."""
         if self._bodies:
             del self._bodies[-FREED_AT_ONCE:]
         elif self._firsts:

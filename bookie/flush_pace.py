@@ -29,7 +29,7 @@ PIECE_BYTES_IN_A_HURRY: Final = 4 << 20
 """A device that is given the whole half at once lets the records of the journals wait for all of
 it: their p99 is then twice as long."""
 AHEAD: Final = 2
-"""So many times as far as the other half is full."""
+"""A flush gives way while its written share is this many times the share of the other half."""
 
 
 def is_ahead(written_bytes: int, size_bytes: int, filled_share: float) -> bool:
@@ -40,7 +40,7 @@ def is_ahead(written_bytes: int, size_bytes: int, filled_share: float) -> bool:
 
 @final
 class FlushPace:
-    """Of one flush, of one ledger directory. For the thread that flushes."""
+    """The pace of one flush of one ledger directory. For the thread that flushes."""
 
     __slots__ = ("_begun_at", "_filled_share", "_rest", "_size_bytes", "_writes", "_written_bytes")
 
@@ -82,6 +82,6 @@ class FlushPace:
 
 
 def in_a_hurry() -> FlushPace:
-    """Of what gives way to nobody, however much is written: what a start indexes again, and
-    compaction, which has its own rate."""
+    """A pace without giving way, for entries that a start indexes again, and for compaction, which
+    has a rate of its own."""
     return FlushPace(JournalWrites(), 1, lambda: math.inf)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def free_all(dropped: list[EntryRuns]) -> None:
-    """Free what nobody uses any more (blocking)."""
+    """Free what is no longer used (blocking)."""
     for entries in dropped:
         while entries.free_some():
             pass

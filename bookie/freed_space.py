@@ -89,7 +89,7 @@ class FreedSpace:
         self._open: WeakSet[OpenFile] = WeakSet()
         self._removed: deque[_Removed] = deque()
         self._waiting_bytes = 0
-        """Of removed files, not freed yet."""
+        """Bytes of removed files that are not freed yet."""
         self._thread: threading.Thread | None = None
         self._syncing = threading.Lock()
         """Held from the beginning of a sync until its failure is kept."""
@@ -97,8 +97,8 @@ class FreedSpace:
 
     @property
     def waiting_bytes(self) -> int:
-        """What removed files still take of the disk. Files that are not freed in steps count as
-        nothing."""
+        """The bytes that removed files still take of the disk. Files that are not freed in steps
+        count as nothing."""
         return self._waiting_bytes
 
     def check(self) -> None:

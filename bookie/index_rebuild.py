@@ -176,15 +176,13 @@ class _Rebuild:
         except DatabaseInUse:
             raise
         except (DatabaseError, ValueError) as error:
-            logger.warning(
-                "what was known of ledgers is lost, rebuilding that too", error=str(error)
-            )
+            logger.warning("the rows of ledgers are lost, rebuilding them too", error=str(error))
             self._result.rows_kept = False
             return None
         return rows
 
     def _synced_sequence(self) -> int:
-        """How far the `ledgers` database had come; 0: not known."""
+        """The last sequence number of the `ledgers` database; 0: not known."""
         synced = IndexProgress(self._disk, str(self._directory)).synced()
         return 0 if synced is None else synced[1]
 

@@ -49,8 +49,9 @@ _WRITE_BUFFER_BYTES: Final = 32 << 20
 """500,000 locations, which then become a table. Up to three of them are in memory."""
 _TABLES_BEFORE_COMPACTION: Final = 8
 _TABLE_BYTES: Final = 8 << 20
-"""Of the first level; of each deeper one twice as much. A ledger is appended to, so a compaction
-rewrites the last tables of the ledgers that were written, and others only if they are large."""
+"""The size of a table of the first level; each deeper level has twice as much. A ledger is appended
+to, so a compaction rewrites the last tables of the ledgers that were written, and others only if
+they are large."""
 
 
 def _options(block_cache_bytes: int) -> Options:
@@ -179,7 +180,7 @@ class RocksIndex:
         return self._number(END_KEY)
 
     def owners(self) -> tuple[bytes, bytes]:
-        """Of both databases."""
+        """The owners that both databases name."""
         try:
             row = self._ledgers.get(pack_ledger_key(OWNER_LEDGER)) or b""
             return self._locations.get(OWNER_KEY) or b"", row[len(_OWNER_HEAD) + 1 :]

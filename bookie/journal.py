@@ -126,13 +126,13 @@ class Journal:
     )
 
     def __init__(self, config: BookieConfig, writes: JournalWrites | None = None) -> None:
-        """`writes` is told of what this journal writes."""
+        """`writes` is notified of what this journal writes."""
         self._writes = writes or JournalWrites()
         self.pending: Batch = []
         self.outstanding: dict[AddRun, None] = {}
         """Handed over and not yet answered. The answer removes it. Event loop only."""
         self._turns = JournalTurns()
-        """What did not fit into the last group. Journal thread only."""
+        """The records that did not fit into the last group. Journal thread only."""
         self._writer: JournalWriter | None = None
         self._group_bytes_max = config.journalBufferedWritesThreshold
         wait_s = config.journal_group_wait_s
@@ -142,7 +142,7 @@ class Journal:
         self._worker: threading.Thread | None = None
         self._stopped = False
         self._kept: Batch = []
-        """What refused groups held. Journal thread only."""
+        """The records of refused groups. Journal thread only."""
         self._submissions: Submissions | None = None
         self._submits = False
         """Event loop only."""
@@ -487,7 +487,7 @@ def _size_of(batch: Batch) -> int:
 
 
 def _bodies_of(batch: Batch) -> list[EntryBody]:
-    """Of all its runs that have something to be written."""
+    """The bodies of all its runs that have something to be written."""
     bodies: list[EntryBody] = []
     for run in batch:
         if run.size_bytes:

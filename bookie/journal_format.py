@@ -209,7 +209,7 @@ def decode_blob(record: bytes) -> bytes:
 
 
 GROUP_EXTRA_BYTES: Final = 8 + TRAILER_SIZE
-"""What a group has beside its records and the fill before its trailer."""
+"""The bytes of a group besides its records and the fill before its trailer."""
 
 
 def put_group_end(

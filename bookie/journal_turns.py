@@ -26,9 +26,9 @@ SHARED_GROUP_BYTES_MAX: Final = 2 * 1024 * 1024
 LITTLE_BYTES: Final = 32 * 1024
 """A larger run is much. To write so little takes a disk hardly longer than to write nothing."""
 SHARED_GROUPS: Final = 64
-"""So many groups are small after the last one with another ledger."""
+"""How many groups are small after the last one with another ledger."""
 LEDGER_QUANTUM_BYTES: Final = 64 * 1024
-"""What a ledger may bring before the next one that waits."""
+"""The bytes that a ledger may bring before the next one that waits."""
 
 
 @final
@@ -51,14 +51,14 @@ class AddRun:
         self.first_entry_id = first_entry_id
         self.bodies = bodies
         self.size_bytes = size_bytes
-        """Of all bodies together."""
+        """The size of all bodies together."""
 
 
 Batch = list[AddRun]
 
 
 def is_urgent(batch: Batch) -> bool:
-    """Whether somebody waits for it alone: barriers, fences and other records of the bookie's own,
+    """Whether a caller waits for it alone: barriers, fences and other records of the bookie's own,
     and refusals."""
     return not batch or any(run.first_entry_id < 0 or not run.size_bytes for run in batch)
 
@@ -97,13 +97,13 @@ class JournalTurns:
         """In the order in which they came, after what is in `_fair`."""
         self._batches_bytes = 0
         self._batches_much_bytes = 0
-        """Of this, in runs that are much."""
+        """The part of it in runs that are much."""
         self._was_cut = False
         """The last group was little, with much left for this one."""
         self._ledger_id = -1
-        """Of the last run."""
+        """The ledger of the last run."""
         self._shared_groups = 0
-        """So many of the next groups are small."""
+        """How many of the next groups are small."""
         self._fair: FairQueue[int, tuple[AddRun, _Stretch, float]] = FairQueue(LEDGER_QUANTUM_BYTES)
         self._stretches: deque[_Stretch] = deque((_Stretch(),))
 

@@ -52,7 +52,7 @@ SMALL_GROUP_BYTES: Final = 64 << 10
 
 _ZEROS: Final = bytes(ZEROED_AHEAD_BYTES)
 _BESIDE_RECORDS_BYTES: Final = journal_format.GROUP_EXTRA_BYTES + ZEROED_AHEAD_BYTES
-"""What a group may bring, and the fill up to its alignment."""
+"""The bytes that a group may bring, and the fill up to its alignment."""
 _BUFFER_KEPT_BYTES: Final = 16 << 20
 """A larger buffer, for a record of unusual size, is given up with the next group."""
 
@@ -137,14 +137,14 @@ class JournalWriter:
         self._reserved_mb = 0
         """The size of the file."""
         self._claimed_mb = 0
-        """Of this, what was synced."""
+        """The part of it that was synced."""
         self.mark: LogMark = _NO_MARK
         """Names a file that exists."""
         self._buffer = memoryview(b"")
         """Where groups are put together. What is submitted stays in it until it is durable."""
         self._part = self._buffer
-        """What was submitted last: groups of one size are all the same piece of memory, whose
-        address has to be found once."""
+        """The memory that was submitted last: groups of one size use the same piece of memory,
+        whose address has to be found once."""
         self._previous: tuple[int, int] | None = None
         """Salt and end of the file before, if this run wrote it."""
         self._file: DiskFile | None = None
@@ -351,5 +351,5 @@ class JournalWriter:
         return file
 
     def _size_mb(self, file: DiskFile) -> int:
-        """Of the file. Not every file system reserves space."""
+        """The size of the file. Not every file system reserves space."""
         return min(file.size() // _MB, journal_format.RESERVED_MB_MAX)

@@ -86,8 +86,8 @@ class LedgerStorage:
         self.compaction_allowed = True
         self.major_compaction_allowed = True
         self.gives_way = False
-        """Flushes let the journals go first. Not while a start replays and not during a stop:
-        nobody publishes then, and somebody waits."""
+        """Flushes let the journals go first. Not while a start replays and not during a stop: no
+        client publishes then, and the operator waits."""
         self._is_index_full = False
         self._reads_seen = 0
         self.direct_flush_bytes_min = DIRECT_FLUSH_BYTES_MIN
@@ -364,7 +364,7 @@ class _Piece:
         self.start = start
         self.end = end
         self.size_bytes = size_bytes
-        """Of their records."""
+        """The size of their records."""
 
 
 @final

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from typing import Final, final
 
 ENTRY_OVERHEAD_BYTES: Final = 100
-"""Of an entry beyond its body, so that tiny entries are bounded too."""
+"""The memory of an entry besides its body, so that tiny entries are bounded, too."""
 NONE: Final[list[bytes]] = []
 
 

@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from bookie.run_scan import RunScan
 
 READS_AT_ONCE_MAX: Final = 2
-"""Of a directory. What is under way at the device goes before a write of the journal: 2 MB take one
-millisecond of a fast one, and more would not be read faster."""
+"""The bound of a directory. Requests under way at the device go before a write of the journal: 2 MB
+take one millisecond of a fast one, and more would not be read faster."""
 PIECE_BYTES: Final = 256 << 10
 """A fifth of a millisecond of a fast device. Half of it, and double, made no difference that could
 be seen."""
 WAIT_SECONDS_MAX: Final = 0.002
 """Twice the usual write of a group of 100 KB."""
 YIELDING_READS: Final = 64
-"""So many reads give way after the last write. They take 20 ms or more, so that whoever publishes
-50 messages a second is always given way to."""
+"""How many reads give way after the last write. They take 20 ms or more, so reads always give way
+to a client that publishes 50 messages a second."""
 REST_SHARE: Final = 3
 """Between two pieces, so many times as long as the first one took."""
 REST_SECONDS_MAX: Final = 0.001
@@ -74,7 +74,7 @@ class JournalWrites:
         self.begun += 1
 
     def end(self, journal: object) -> None:
-        """What it had begun is durable, or refused."""
+        """The write that it had begun is durable, or refused."""
         self._under_way.discard(journal)
         # A reader counts itself before it looks at the set: it sees this, or is seen here.
         if self._waiting and not self._under_way:

@@ -19,7 +19,7 @@ LENGTH_MIN: Final = 16
 
 @final
 class RunScan:
-    """Of one read, which begins at the record of the first entry."""
+    """The scan of one read, which begins at the record of the first entry."""
 
     __slots__ = ("_begun", "_entry_id", "_ledger_id", "_left", "_next_at")
 

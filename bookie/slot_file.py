@@ -40,7 +40,7 @@ class SlotFile:
         self.path = path
         self._disk = disk
         self._number = 0
-        """Of the newest write; the next one goes to the other slot."""
+        """The number of the newest write; the next one goes to the other slot."""
 
     def load(self) -> bytes:
         """The value; empty: none was written, or both slots are damaged. Damage is reported."""

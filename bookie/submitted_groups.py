@@ -59,7 +59,7 @@ class SubmittedGroups:
         readers.on_running(self._readers_run)
 
     def leave(self) -> None:
-        """What is under way is left to the threads, which also release everything."""
+        """Leave what is under way to the threads, which also release everything."""
         self._readers_run(running=False)
         self._used = []
 

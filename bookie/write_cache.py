@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CLOSED: Final = -1
 RESERVED_SHARE: Final = 8
-"""Of a half, one in so many bytes is reserved."""
+"""One in this many bytes of a half is reserved."""
 LITTLE_SHARE: Final = 128
 """And a ledger with less than one in so many may use it."""
 
@@ -111,7 +111,7 @@ class WriteCache:
         self._dirty[handle.ledger_id] = handle
 
     def filled_share(self) -> float:
-        """Of the active half. From any thread."""
+        """The filled share of the active half. From any thread."""
         return self.size_bytes / max(1, self._half_bytes_max)
 
     def has_room(self) -> bool:
@@ -151,8 +151,8 @@ class WriteCache:
         return self.flushing
 
     def flushed(self) -> list[EntryRuns]:
-        """Everything in the flushing half is durable and indexed: drop it. Returns what nobody uses
-        any more: to free it takes as long as a turn of the event loop may at most."""
+        """Everything in the flushing half is durable and indexed: drop it. Returns what is no
+        longer used: freeing it takes as long as the longest turn of the event loop may."""
         assert self.flushing is not None
         dropped = []
         for handle in self.flushing.handles:
@@ -164,7 +164,7 @@ class WriteCache:
 
     def forget(self, handle: LedgerState, row: bytes | None) -> EntryRuns | None:
         """Drop a deleted ledger's entries from the active half (its bytes stay counted until the
-        next swap). Returns what nobody uses any more, as `flushed` does.
+        next swap). Returns what is no longer used, as `flushed` does.
 
         `row` is what the ledgers index keeps of it. A flush that was refused for lack of space may
         be tried again after the deletion, and must not write the row of before."""

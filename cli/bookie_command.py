@@ -62,7 +62,8 @@ def rebuild_index(
 
 
 def _rebuild_of_process(config_files: tuple[Path, ...], skip_damaged: bool) -> None:
-    """Of a bookie that is a process of its own. Raises: ConfigError, StorageError."""
+    """Rebuild the index of a bookie that is a process of its own. Raises: ConfigError,
+    StorageError."""
     from bookie.process.config import BOOKIE_KEYS
     from bookie.process.running import lock_directories
     from protocol.bookkeeper.digests import has_valid_crc

@@ -157,7 +157,7 @@ def main() -> None:
     help="Bookies in processes of their own [default: one in the broker's process].",
 )
 @click.option("--bind-address", help="Address to listen on [default: 127.0.0.1].")
-@click.option("--advertised-address", help="Host that clients are told to connect to.")
+@click.option("--advertised-address", help="Host in lookup answers, to which clients connect.")
 @log_level_option
 def standalone(
     data_dir: Path,

@@ -30,8 +30,8 @@ class LedgerMaker(Protocol):
 
 @final
 class _Progress:
-    """What became of the entries. Apart from the ledger, which has the writer, because the writer
-    refers to its listener: an ended ledger is freed without a garbage collection."""
+    """The outcome of the entries. It is separate from the ledger, which has the writer, because the
+    writer refers to its listener: an ended ledger is freed without a garbage collection."""
 
     __slots__ = ("changed", "confirmed", "failure", "retry_after_s")
 

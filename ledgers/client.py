@@ -212,8 +212,8 @@ class LedgerClient:
         return await live_ledgers(self._store)
 
     async def unknown_ledgers(self, ledger_ids: Iterable[int]) -> list[int]:
-        """Those of `ledger_ids` that were never made according to this metadata store, ascending:
-        the store is older than they are."""
+        """The ids among `ledger_ids` that were never made according to this metadata store,
+        ascending: the store is older than they are."""
         next_id = await self._store.peek_sequence(ID_SEQUENCE_PATH)
         newer = {ledger_id for ledger_id in ledger_ids if ledger_id >= next_id}
         return sorted(newer - await self.live_ledgers()) if newer else []

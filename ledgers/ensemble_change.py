@@ -65,7 +65,7 @@ class ChangingWriter(Protocol):
 
     @property
     def places(self) -> Sequence[EnsemblePlace]:
-        """Of the ensemble, in order."""
+        """The places of the ensemble, in order."""
 
     def install(self, replaced: frozenset[int], ensemble: tuple[str, ...]) -> None:
         """The new bookies take their places and get the unconfirmed entries."""

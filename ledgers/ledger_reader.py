@@ -86,7 +86,7 @@ class LedgerReader:
         self._speculation = speculation if speculation is not None else Speculation()
         self._on_damage = on_damage
         self._digest = Digest(metadata.digest_type, metadata.password)
-        # Of an open ledger the length is 0: not known.
+        # The length of an open ledger is 0: not known.
         self._window = ReadWindow(metadata.length // max(1, metadata.last_entry_id + 1))
 
     async def read(self, first: int, last: int, size_bytes_max: int = 1 << 20) -> list[bytes]:
@@ -132,7 +132,7 @@ class LedgerReader:
         return [reads[first] for first, _ in runs]
 
     async def _ask(self, first: int, last: int, size_bytes_max: int) -> _Read:
-        """What one bookie returns at once, or why none does."""
+        """The entries that one bookie returns at once, or why none does."""
         while True:
             metadata = self.metadata
             read = await self._ask_by(metadata, first, last, size_bytes_max)
@@ -284,7 +284,7 @@ class _Read:
 
 
 def _checks() -> trio.CapacityLimiter:
-    """Of the running loop, which two threads help to check what was read."""
+    """The two threads that help the running loop to check what was read."""
     try:
         return _CHECKS.get()
     except LookupError:

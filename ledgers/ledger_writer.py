@@ -41,8 +41,8 @@ _NO_ROOM = int(Status.TOO_MANY_REQUESTS)
 
 @lru_cache(maxsize=16)
 def keys_of(kind: DigestType, password: bytes) -> tuple[Digest, bytes]:
-    """What makes the heads of entries, and the master key. The ledgers of a broker have one
-    password, so they share these."""
+    """The digest that makes the heads of entries, and the master key. The ledgers of a broker have
+    one password, so they share both."""
     return Digest(kind, password), master_key(password)
 
 

@@ -28,14 +28,15 @@ if TYPE_CHECKING:
 RACKS_PATH: Final = "/bookies"
 DEFAULT_RACK: Final = "/default-region/default-rack"
 GROUPS_KEY: Final = "EnsemblePlacementPolicyConfig"
-"""In the custom metadata of ledgers: whoever replaces a bookie later needs the groups, too."""
+"""The key in the custom metadata of ledgers: a later replacement of a bookie needs the groups,
+too."""
 _POLICY_CLASS: Final = (
     "org.apache.pulsar.bookie.rackawareness.IsolatedBookieEnsemblePlacementPolicy"
 )
 _PRIMARY: Final = "isolationBookieGroups"
 _SECONDARY: Final = "secondaryIsolationBookieGroups"
 _STEPS_MAX: Final = 5_000
-"""Of the search for a choice with enough racks; reached only with absurd sizes."""
+"""The steps of the search for a choice with enough racks; reached only with absurd sizes."""
 
 
 @final

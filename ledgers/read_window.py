@@ -37,7 +37,7 @@ class ReadRun:
 
 @final
 class ReadWindow:
-    """What the reads of one ledger have learned about the size of its entries."""
+    """The size of a ledger's entries, as far as its reads have shown it."""
 
     __slots__ = ("_entry_bytes",)
 

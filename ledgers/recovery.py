@@ -123,7 +123,7 @@ class _Recovery:
         self._first_of_segment, self._ensemble = metadata.last_ensemble
         self._length_at: tuple[int, int] = (-1, 0)
         self._writing = self._ensemble
-        """Who gets the entries that are written again."""
+        """The bookies that get the entries that are written again."""
         self._left: set[str] = set()
         """Bookies that lost their place."""
         self._without: set[int] = set()
@@ -371,7 +371,7 @@ class _Recovery:
 
 @final
 class _Copies:
-    """Which places lack which entries of a run that is written again."""
+    """The places that lack entries of a run that is written again, and which entries they lack."""
 
     def __init__(self, first: int, lacking: list[set[int]]) -> None:
         self.first = first
@@ -392,7 +392,7 @@ class _Replies:
         self.copies = copies
         self.waiting = 0
         self.is_over = False
-        """What comes later counts for nothing."""
+        """Later answers count for nothing."""
         self.all_here = trio.Event()
 
     def sink(self, index: int, count: int) -> _PlaceSink:

@@ -34,7 +34,7 @@ class Replication:
     write_quorum_size: int = 1
     ack_quorum_size: int = 1
     groups: BookieGroups | None = None
-    """Which bookies; None: as the cluster is configured."""
+    """The isolation groups of its bookies; None: as the cluster is configured."""
 
 
 def is_covered(

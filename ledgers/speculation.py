@@ -47,7 +47,7 @@ class Speculation:
     def __init__(self, rules: SpeculationRules | None = None) -> None:
         self._rules = rules if rules is not None else SpeculationRules()
         self.extra_reads = 0
-        """Those without an answer."""
+        """Extra reads without an answer."""
 
     def turns(self, replicas: int, now: float) -> ReplicaTurns:
         """The turns of a read that is sent to the first replica now."""
@@ -61,13 +61,14 @@ class Speculation:
         return True
 
     def give_back(self, count: int) -> None:
-        """So many extra reads are over."""
+        """Extra reads are over."""
         self.extra_reads -= count
 
 
 @final
 class ReplicaTurns:
-    """Which replica of an entry is asked next, and when. Replica 0 has been asked already."""
+    """Decides which replica of an entry is asked next, and when. Replica 0 has been asked
+    already."""
 
     __slots__ = ("_asked", "_next", "_replicas", "_rules", "_shared", "_wait_s", "due_at")
 

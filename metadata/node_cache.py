@@ -27,7 +27,7 @@ Value = tuple[bytes, int] | None | Literal[Unknown.UNKNOWN]
 """Value and version; None: there is no node."""
 
 _NODE_BYTES: Final = 400
-"""What a node takes besides the bytes of its path, value and names: about."""
+"""About the memory of a node besides the bytes of its path, value and names."""
 NAMES_MAX: Final = 100
 """Longer lists of children are not kept: each new child would make one more."""
 VALUE_BYTES_MAX: Final = 64 * 1024

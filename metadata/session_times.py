@@ -130,7 +130,7 @@ class HeldSessions:
         self._by_token.pop(session.token, None)
 
     def expired(self, now: float) -> list[HeldSession]:
-        """Those that were not heard of for their timeout."""
+        """The sessions that were silent for their timeout."""
         return [
             session
             for session in self._by_token.values()
@@ -138,7 +138,7 @@ class HeldSessions:
         ]
 
     def of_process(self, process_id: int) -> list[HeldSession]:
-        """Those that a process began."""
+        """The sessions that a process began."""
         return [each for each in self._by_token.values() if each.process_id == process_id]
 
     def all(self) -> list[HeldSession]:

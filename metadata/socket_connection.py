@@ -53,7 +53,7 @@ class Connection:
         self._number = NOTICE
         self._room = trio.Semaphore(_REQUESTS_MAX)
         self._pending: dict[int, _Call | None] = {}
-        """None: nobody waits for the answer."""
+        """None: no caller waits for the answer."""
         self._unsent: list[bytes] = []
         self._wake = trio.Event()
         self._is_failed = False
@@ -144,7 +144,7 @@ class Connection:
         except _BREAKS:
             pass
         except FrameError as error:
-            log.warning("the metadata store sent something wrong", reason=str(error))
+            log.warning("the metadata store broke the protocol", reason=str(error))
         self.fail()
         connection.cancel()
 

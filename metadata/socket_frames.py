@@ -26,7 +26,7 @@ ANY_VERSION: Final = -2
 
 @unique
 class Kind(IntEnum):
-    """What a frame asks for, or says."""
+    """The kind of a frame: a request, an answer or a notice."""
 
     BEGIN = 1
     """Begin a session with a timeout of `version` ms, or go on with the one whose token is the

@@ -53,13 +53,13 @@ _ANSWERED_AT_ONCE: Final = frozenset({Kind.PING, Kind.WATCH, Kind.END_WATCH})
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SocketLimits:
-    """What clients may use."""
+    """The bounds on what clients may use."""
 
     sessions_max: int = 256
     connections_max: int = 256
     request_bytes_max: int = 8 * 1024 * 1024
     answer_bytes_max: int = 64 * 1024 * 1024
-    """Of one answer; and of all that a client has not read."""
+    """The size of one answer, and of all answers that a client has not read."""
     requests_pending_max: int = 1_024
     """Of one connection."""
     watches_max: int = 1_024
@@ -67,7 +67,7 @@ class SocketLimits:
     nodes_max: int = 100_000
     """Ephemeral nodes of one session."""
     cache_bytes_max: int = CACHE_BYTES_MAX
-    """Of nodes in memory."""
+    """The bytes of nodes in memory."""
     timeout_seconds_min: float = 1.0
     timeout_seconds_max: float = 600.0
 
@@ -77,10 +77,10 @@ class SocketServer:
     """See the module docstring. Run it with `nursery.start(run, path)`."""
 
     def __init__(self, store: MetadataStore, limits: SocketLimits | None = None) -> None:
-        """Nobody else writes to `store` from now on but through the attribute of this name."""
+        """From now on all writes to `store` go through the attribute of this name."""
         self._limits = limits or SocketLimits()
         self.store = CachedStore(store, self._limits.cache_bytes_max)
-        """What the sessions see; also for use in this process."""
+        """The store that the sessions see; also for use in this process."""
         self._sessions = HeldSessions(self._limits.sessions_max)
         self._owners: dict[str, HeldSession] = {}
         """The sessions of ephemeral nodes by path."""
@@ -118,7 +118,7 @@ class SocketServer:
         return len(self._sessions)
 
     async def _keep_time(self) -> None:
-        """End sessions that were not heard of."""
+        """End sessions whose clients are silent."""
         while True:
             timeouts = [each.timeout_seconds for each in self._sessions.all()]
             tick = min(timeouts, default=self._limits.timeout_seconds_min) / _TICKS_PER_TIMEOUT
@@ -130,7 +130,7 @@ class SocketServer:
                 self._sessions.grant(late)
             for session in self._sessions.expired(trio.current_time()):
                 log.warning(
-                    "session of a process is over: not heard of",
+                    "session of a process is over: it was silent for its timeout",
                     process=session.process_id,
                     seconds=session.timeout_seconds,
                 )
@@ -361,7 +361,7 @@ class SocketServer:
 
 @final
 class _PathLock:
-    """Exists while somebody holds it or waits for it."""
+    """Exists while a task holds it or waits for it."""
 
     __slots__ = ("lock", "users")
 

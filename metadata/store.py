@@ -17,14 +17,14 @@ OnChange = Callable[[str], None]
 """Called with the path of a node that was, or may have been, created, changed or deleted."""
 
 CONNECT_SECONDS_MAX: Final = 30.0
-"""So long a store that is another process is waited for when it is opened."""
+"""How long an opening waits for a store in another process."""
 
 MUST_NOT_EXIST: Final = -1
 """As `expected_version` of a put: create only."""
 
 
 class SessionState(Enum):
-    """What is known of the session that holds the ephemeral nodes of a store."""
+    """The known state of the session that holds the ephemeral nodes of a store."""
 
     LIVE = "live"
     IN_DOUBT = "in doubt"

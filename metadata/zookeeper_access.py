@@ -47,7 +47,7 @@ class AccessRefused(Exception):
 @final
 @dataclass(frozen=True, slots=True)
 class ZooKeeperAccess:
-    """How ZooKeeper is reached, and as whom."""
+    """How ZooKeeper is reached, and with which credentials."""
 
     tls: TlsClientRules | None = None
     """None: without TLS."""
@@ -59,7 +59,7 @@ OPEN: Final = ZooKeeperAccess()
 
 
 def read_access(path: str) -> ZooKeeperAccess:
-    """What the file says. An empty path: neither TLS nor credentials.
+    """Read the file. An empty path: neither TLS nor credentials.
 
     Raises: AccessRefused.
     """

@@ -70,7 +70,7 @@ class _Pending(Protocol):
 
 
 class Stat(NamedTuple):
-    """What is used of a node's state."""
+    """The part of a node's state that is used."""
 
     version: int
     children: int
@@ -118,7 +118,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         self._ping_sent_at = 0.0
 
     def state(self, now: float, *, is_connected: bool) -> SessionState:
-        """Of the first session. LOST is final."""
+        """The state of the first session. LOST is final."""
         lease = self._lease
         if self._is_over:
             return SessionState.LOST
@@ -215,8 +215,8 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 def _acl_of(digest: str) -> list[object]:
-    """Of the nodes that this user makes. ZooKeeper's `auth` would be every identity that the
-    connection has, and so the name in its certificate, too."""
+    """The rights to the nodes that this user makes. ZooKeeper's `auth` would stand for every
+    identity of the connection, including the name in its certificate."""
     user, _, password = digest.partition(":")
     return [make_digest_acl(user, password, all=True)]
 

@@ -175,7 +175,7 @@ class ZooKeeperStore:
     def _session_changed(self, state: SessionState) -> None:
         self._connections += 1
         if state is SessionState.LIVE:
-            # Not live for others before its watches are.
+            # It must not be live for others before its watches are set.
             trio.lowlevel.spawn_system_task(self._resume)
             return
         if state is SessionState.LOST:

@@ -32,7 +32,7 @@ class _Flow(Generic[K, V]):
     def __init__(self, key: K, credit: int) -> None:
         self.key = key
         self.credit = credit
-        """What it may still use before others are served; below 0 it has used more."""
+        """The cost that it may still use before others are served; below 0 it has used more."""
         self.items: deque[V] = deque()
 
 
@@ -52,7 +52,7 @@ class FairQueue(Generic[K, V]):
         self._new: deque[_Flow[K, V]] = deque()
         self._old: deque[_Flow[K, V]] = deque()
         self._served: _Flow[K, V] | None = None
-        """Of the item taken last, until its `charge`."""
+        """The flow of the item taken last, until its `charge`."""
         self._size = 0
         self._in_a_row = 0
 

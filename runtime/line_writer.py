@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 WAITING_BYTES_MAX: Final = 4 * 1024 * 1024
-"""What children say in some seconds, however much they log."""
+"""Enough for the lines of children in some seconds, however much they log."""
 RETRY_SECONDS_MIN: Final = 1.0
 RETRY_SECONDS_MAX: Final = 60.0
 """How long after a failure a notice of dropped lines is tried again, without any new line."""

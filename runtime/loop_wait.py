@@ -68,7 +68,7 @@ class _Loop(Protocol):
     io_manager: Any
     """A `_Waiting`."""
     runq: deque[trio.lowlevel.Task]
-    """Those that can run."""
+    """The tasks that can run."""
     is_guest: bool
 
 
@@ -90,9 +90,9 @@ class LoopWait:
         self._replaced = replaced
         self._served = served
         self._task: trio.lowlevel.Task | None = None
-        """That of `run`, while it waits."""
+        """The task of `run`, while it waits."""
         self._error: BaseException | None = None
-        """What `serve` has raised."""
+        """The exception that `serve` has raised."""
         self.descriptor = replaced._epoll.fileno()
         """Readable when trio has something to do. `serve` reports that."""
         self.wait_readable = replaced.wait_readable

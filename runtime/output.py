@@ -56,7 +56,7 @@ def take_output() -> None:
 
 
 def leave_stdout() -> None:
-    """What is left for stdout is not written at the end: it cannot be."""
+    """Do not write the rest for stdout at the end, because it cannot be written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT)
 
 

@@ -68,9 +68,9 @@ LOOK_SECONDS = 0.0002
 LITTLE_BYTES = 8 * 1024
 """A connection that read no more than this in its last call is expected to read little."""
 QUANTUM_BYTES: Final = 64 * 1024
-"""What a share may read before the next one is served."""
+"""The bytes that a share may read before the next one is served."""
 CALL_BYTES: Final = 4 * 1024
-"""What a call costs beside the bytes that it reads."""
+"""The cost of a call besides the bytes that it reads."""
 ENDED_PER_TURN: Final = 8
 PATIENCE_SECONDS: Final = 0.01
 """How long what is in no hurry waits. A task waits as long beside a fan-out to 20,000 consumers."""
@@ -84,7 +84,7 @@ SHARED_SECONDS: Final = 0.1
 _WANTED_EVENTS: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
 _URGENT_EVENTS: Final = select.EPOLLIN | select.EPOLLET
 _OWN_SHARE: Final = ""
-"""That of calls from threads."""
+"""The share of calls from threads."""
 CHUNK_BYTES_MAX: Final = 1024 * 1024
 
 
@@ -154,7 +154,7 @@ class Readers:
         """Called in the turn."""
         self._chunk_bytes_max = chunk_bytes_max
         self.chunk_bytes_max = chunk_bytes_max
-        """What a call should read at most, now."""
+        """The most that a call should read now."""
         self._last_share = _OWN_SHARE
         """Called last."""
         self._alone_since = 0.0
@@ -162,15 +162,16 @@ class Readers:
         self._wake = -1
         """Readable when `run`, while it runs, has to look at the queues."""
         self._soon: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
-        """What other threads want to have called. One queue, so that the order stays the same
+        """Calls that other threads want to have made. One queue, so that the order stays the same
         when `run` begins and ends."""
         self._is_asked = False
-        """What is in this queue will be called without asking again."""
+        """The calls in this queue will be made without asking again."""
         self._urgent: dict[int, Callable[[], object]] = {}
         """Called at each look. By descriptor."""
         self._on_running: list[RunningChanged] = []
         self._lock = threading.Lock()
-        """Of `_wake`. Not of the queue: a thread may wait for the interpreter while it holds it."""
+        """It guards `_wake`, not the queue: a thread may wait for the interpreter while it holds
+        it."""
         self._watchdog = watchdog_of_loop()
         """Gets the calls that take long."""
         self._trios = -1
@@ -239,7 +240,7 @@ class Readers:
             self._put(descriptor, is_much=True)
 
     def be_patient(self, descriptor: int) -> None:
-        """What comes next is in no hurry. Only for use within the call itself, which has read
+        """The next input is in no hurry. Only for use within the call itself, which has read
         everything. It holds for one call, and not for one that `call_again` or the peer's close
         asks for."""
         if self._trios != -1:

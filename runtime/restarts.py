@@ -25,7 +25,7 @@ class RestartRules:
 
 @final
 class Restarts:
-    """Of one child."""
+    """The restarts of one child."""
 
     __slots__ = ("_delay", "_rules", "_started_at", "count")
 

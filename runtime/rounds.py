@@ -20,29 +20,29 @@ import trio
 HEAVY_PER_ROUND: Final = 4
 """Slices of a few tenths of a millisecond each."""
 YIELDING_SLICES: Final = 64
-"""So many slices have rounds of their own after a message was published. They take 20 ms or more:
-whoever publishes 50 messages a second is always yielded to."""
+"""How many slices have rounds of their own after a message was published. They take 20 ms or more,
+so slices always yield to a client that publishes 50 messages a second."""
 
 
 @final
 class Rounds:
-    """Of one event loop, in which all of it is called. `async with` it a task does one slice,
-    without an await in it. It leaves in the next round. Its place passes to the next in line, who
-    then has it in that round."""
+    """The rounds of one event loop, in which all of it is called. Within `async with`, a task does
+    one slice, without an await in it. It leaves in the next round. Its place passes to the next in
+    line, which then has it in that round."""
 
     __slots__ = ("_line", "_per_round", "_places", "_yielding")
 
     def __init__(self, per_round: int) -> None:
-        """`per_round`: slices, while nobody is yielded to."""
+        """`per_round`: slices, while they yield to nothing."""
         self._per_round = per_round
         self._places = 0
-        """Those taken, by tasks that do a slice now or in the next round."""
+        """Places taken by tasks that do a slice now or in the next round."""
         self._line = trio.lowlevel.ParkingLot()
         self._yielding = 0
 
     @property
     def is_yielding(self) -> bool:
-        """Whether somebody else may wait for the end of the round."""
+        """Whether other work may wait for the end of the round."""
         return self._yielding > 0
 
     def published(self) -> None:
@@ -82,7 +82,7 @@ _of_loop: trio.lowlevel.RunVar[Rounds] = trio.lowlevel.RunVar("heavy rounds")
 
 
 def heavy_rounds() -> Rounds:
-    """Those of the running loop that all of its heavy work shares."""
+    """The rounds of the running loop, which all of its heavy work shares."""
     try:
         return _of_loop.get()
     except LookupError:

@@ -44,14 +44,14 @@ class SendQueue:
         self.pending_bytes = 0
 
     def batch(self) -> list[Buffer]:
-        """What to hand to the kernel next, still queued; joined if that is cheaper."""
+        """The buffers to hand to the kernel next, still queued; joined if that is cheaper."""
         batch = self._buffers[:BUFFERS_PER_CALL_MAX]
         if len(batch) > 1 and sum(map(len, batch)) < JOIN_BELOW_BYTES * len(batch):
             return [b"".join(batch)]
         return batch
 
     def took(self, taken: int) -> None:
-        """So many bytes have left."""
+        """Drop bytes that have left."""
         buffers = self._buffers
         self.pending_bytes -= taken
         if not self.pending_bytes:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from structlog.typing import EventDict, WrappedLogger
 
 LINES_PER_SECOND_MAX: Final = 20
-"""Of one text."""
+"""Lines of one text."""
 PEER: Final = "peer"
 LEFT_OUT: Final = "lines_left_out"
 

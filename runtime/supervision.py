@@ -43,14 +43,14 @@ class ChildFailed(Exception):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildPlan:
-    """What a child is."""
+    """The plan of a child."""
 
     name: str
     module: str
     arguments: Sequence[str]
     environment: Callable[[str], Mapping[str, str]]
-    """Of a process that is to be started, given the ready line of the one before it; empty: it is
-    the first."""
+    """The environment of a process to be started, given the ready line of the one before it; empty:
+    it is the first."""
     ready_text: str
     stop_seconds_max: float
     """A child that has not ended so long after SIGTERM is killed."""
@@ -94,7 +94,7 @@ class Child:
         self._ended = trio.Event()
         self._refusal = ""
         self.ready_line = ""
-        """What the child said last when it was ready, after the ready text; empty: not yet."""
+        """The rest of the child's last ready line, after the ready text; empty: not yet."""
         self.is_ready = False
         """Whether the process that runs now is ready."""
         self.restarts = 0

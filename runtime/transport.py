@@ -82,8 +82,8 @@ class Transport(Protocol):
         """Close at once and drop unsent output. Wakes a blocked `send` and `receive`."""
 
     def use_share(self, share: str) -> None:
-        """Who uses the connection: its receives take turns with those of other shares. At first it
-        is the address of the peer."""
+        """The user of the connection: its receives take turns with those of other shares. At first
+        it is the address of the peer."""
 
 
 def share_of(peer: str) -> str:
@@ -109,7 +109,7 @@ class SocketTransport:
     )
 
     peer_certificate = None
-    """Whoever can reach the port can connect."""
+    """Any process that can reach the port can connect."""
 
     def __init__(
         self,
@@ -377,7 +377,7 @@ class Transports(Protocol):
 
 @final
 class TcpTransports:
-    """Of connections of TCP and of Unix sockets, which one `Readers` calls."""
+    """The transports of TCP and Unix sockets, which one `Readers` calls."""
 
     def __init__(self) -> None:
         self.readers = Readers()
@@ -396,7 +396,7 @@ class TcpTransports:
 
 @final
 class StreamTransports:
-    """Of streams of any kind (simulation): each is read by its own task."""
+    """The transports of streams of any kind (simulation): each is read by its own task."""
 
     async def run(self) -> None:
         """Nothing is shared."""

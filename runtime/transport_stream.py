@@ -27,7 +27,7 @@ class TransportStream(trio.abc.HalfCloseableStream):
             left = left[await self._transport.send([left]) :]
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Not known, so the answer comes at once."""
+        """Return at once, because it is not known."""
         await trio.lowlevel.checkpoint()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:

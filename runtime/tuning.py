@@ -43,7 +43,7 @@ def tune_process() -> None:
 
 
 def keep_for_good() -> None:
-    """What there is now lives as long as the process: let no collection walk it."""
+    """All present objects live as long as the process: let no collection walk them."""
     gc.freeze()
 
 

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from runtime.clock import Clock
 
 LOOK_SECONDS: Final = 1.0
-"""So late does a sleeper notice that the wall clock was set forward."""
+"""How late a sleeper may notice that the wall clock was set forward."""
 MOVED_MS_MIN: Final = 100.0
 """Clocks that are adjusted slowly go apart by half a millisecond in a second."""
 
 
 @final
 class _Sleepers:
-    """Of one event loop. While any task is parked, one other is the lookout."""
+    """The sleepers of one event loop. While any task is parked, one other is the lookout."""
 
     __slots__ = ("apart_ms", "has_lookout", "parked")
 

@@ -62,7 +62,7 @@ class Stall(NamedTuple):
 
 @final
 class LoopWatchdog(trio.abc.Instrument):
-    """Of one event loop, in whose thread all of it is called."""
+    """The watchdog of one event loop, in whose thread all of it is called."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class LoopWatchdog(trio.abc.Instrument):
         """Seconds of collections in the step that began then."""
         self._collection_begun = 0.0
         self._generation = 0
-        """Of the last collection."""
+        """The generation of the last collection."""
 
     def stalls(self) -> Mapping[tuple[Kind, str], Stall]:
         """By kind and name, since the start."""
@@ -194,7 +194,8 @@ def task_name(name: str) -> str:
 
 
 def callback_name(call: Callable[..., object]) -> str:
-    """What its owner says of its work (`what_ran`), or the qualified name of the function."""
+    """The name that its owner gives its work (`what_ran`), or the qualified name of the
+    function."""
     while isinstance(call, partial):
         call = call.func
     owner = getattr(call, "__self__", None)
@@ -209,7 +210,7 @@ _of_loop: trio.lowlevel.RunVar[LoopWatchdog | None] = trio.lowlevel.RunVar("watc
 
 
 def watchdog_of_loop() -> LoopWatchdog | None:
-    """That of the running loop; None: there is none."""
+    """The watchdog of the running loop; None: there is none."""
     return _of_loop.get()
 
 

@@ -43,11 +43,11 @@ class Caller:
 UNAUTHENTICATED: Final = Caller(None)
 """Every caller while authentication is off."""
 THIS_BROKER: Final = Caller(None, is_this_broker=True)
-"""May do everything, whatever its rules are."""
+"""This broker itself, which may do everything, whatever its rules are."""
 
 
 def flaw_of(caller: Caller, proxy_roles: Set[str], *, equal_is_fine: bool) -> str:
-    """Why the two roles do not go together; empty: they do. `equal_is_fine`: somebody who is no
+    """Why the two roles do not go together; empty: they do. `equal_is_fine`: a caller that is no
     proxy may name itself (HTTP).
 
     The rule of Pulsar's AuthorizationService, which applies while authorization is on.

@@ -16,7 +16,7 @@ HANDSHAKE_BYTES_MAX: Final = 64 * 1024
 """Bytes that a client may send before its handshake is finished: a hello and a chain of
 certificates."""
 BEGUN_BYTES: Final = 48 * 1024
-"""What OpenSSL keeps for a handshake that has begun, with its buffers."""
+"""The memory that OpenSSL keeps for a handshake that has begun, with its buffers."""
 UNFINISHED_BYTES_MAX: Final = 256 * 1024 * 1024
 DECRYPTED_BYTES_MAX: Final = 256 * 1024
 """The most that one connection decrypts in a turn."""

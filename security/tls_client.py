@@ -37,7 +37,7 @@ class TlsClientContexts:
         self._told = ""
 
     async def current(self) -> ssl.SSLContext:
-        """Of the newest files that fit together. Looks at them if that is due."""
+        """The context of the newest files that fit together. Looks at them if that is due."""
         now = trio.current_time()
         if now - self._looked_at >= max(CHECK_SECONDS_MIN, self._rules.check_seconds):
             self._looked_at = now
@@ -45,7 +45,8 @@ class TlsClientContexts:
         return self._context
 
     def certificate(self) -> bytes | None:
-        """What is shown to servers, without the chain above it (DER); None: nothing."""
+        """The certificate that is shown to servers, without the chain above it (DER); None:
+        none."""
         return first_certificate(self._files.certificates)
 
     async def check(self) -> None:

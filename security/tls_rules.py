@@ -35,7 +35,7 @@ BROKER_CLIENT_NAMES: Final = TlsKeyNames(
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsRules:
-    """What the configuration says of one listening port. Paths may be `file:` URLs."""
+    """The settings of one listening port. Paths may be `file:` URLs."""
 
     certificate_path: str
     """The chain of the server, its own certificate first (tlsCertificateFilePath)."""
@@ -86,7 +86,7 @@ def violated_rule(rules: TlsRules) -> str:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsClientRules:
-    """What the configuration says of TLS as a client. Paths may be `file:` URLs."""
+    """The settings of TLS as a client. Paths may be `file:` URLs."""
 
     names: TlsKeyNames = BROKER_CLIENT_NAMES
     trusted_path: str = ""

@@ -34,7 +34,7 @@ class UnusableTls(Exception):
 @final
 @dataclass(frozen=True, slots=True)
 class Negotiable:
-    """What one side agrees to."""
+    """The versions and cipher suites that one side accepts."""
 
     versions: tuple[str, ...] = VERSIONS
     """One or both of VERSIONS, the lower first."""
@@ -54,7 +54,7 @@ class TlsChoice:
     ciphers_key: str = "tlsCiphers"
 
     def negotiable(self) -> Negotiable:
-        """What the values ask for. Raises: UnusableTls."""
+        """The versions and suites that the values name. Raises: UnusableTls."""
         versions = _versions(self.protocols, self.protocols_key)
         if not self.ciphers:
             return Negotiable(versions)

@@ -419,7 +419,7 @@ class TlsTransport:
         return taken
 
     def _queue_records(self) -> None:
-        """What OpenSSL wants to say of its own accord."""
+        """Queue the records that OpenSSL sends of its own accord."""
         if self._outgoing.pending:
             records = self._outgoing.read()
             self._unsent.put([records], len(records))

@@ -157,7 +157,7 @@ class HttpServer:
         connection.give_way()
 
     async def _turn_away(self, stream: trio.abc.Stream) -> None:
-        """Answer 503. When very many are refused together they are not told the reason."""
+        """Answer 503. When very many are refused together they get no reason."""
         reason = "All connections are busy: maxHttpServerConnections, or the limit of open files"
         body = json.dumps({"reason": reason})
         head = (

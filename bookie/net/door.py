@@ -48,7 +48,7 @@ class Entered(NamedTuple):
 
     transport: Transport
     first: bytes
-    """What it has already sent."""
+    """The bytes that it has already sent."""
 
 
 class Door(Protocol):
@@ -129,7 +129,7 @@ class TlsDoor:
                 )
         finally:
             del self._strangers[scope]
-        log.warning("bookie connection closed: it did not say who it is", peer=transport.peer)
+        log.warning("bookie connection closed: it did not authenticate", peer=transport.peer)
         return None
 
     async def _look_at_first(self, transport: Transport) -> Entered:

@@ -17,7 +17,7 @@ class PendingBytes:
         self._fewer = trio.Event()
 
     def changed(self, difference: int) -> None:
-        """So many bytes more, or less."""
+        """Add these bytes; negative: fewer."""
         was_full = self._bytes > self._bytes_max
         self._bytes += difference
         if was_full and self._bytes <= self._bytes_max:

@@ -71,7 +71,7 @@ LONG_POLLS_MAX: Final = 16
 ALL_LONG_POLLS_MAX: Final = 4_096
 """The same for those of all connections."""
 REQUEST_SIZE_BYTES: Final = 256
-"""What a decoded request takes in memory, about."""
+"""About the memory that a decoded request takes."""
 
 
 @final
@@ -421,7 +421,7 @@ class _Connection:
     # --- out ----------------------------------------------------------------------------
 
     def _send_add_answers(self, answers: list[bytes]) -> None:
-        """Those of one group."""
+        """Send the answers of one group."""
         self._count_adds()
         if self._is_over:
             return

@@ -29,9 +29,9 @@ class ServerStatistics:
     """Fences, forces and other requests that this port does not serve."""
     reads_pending: int = 0
     adds: int = 0
-    """Answered, whatever the answer."""
+    """Adds that were answered, whatever the answer."""
     adds_refused: int = 0
-    """Of these answered with an error."""
+    """Adds among these that were answered with an error."""
 
     def series(self) -> list[tuple[str, str, str, int]]:
         """(metric name, kind, help text, value)."""
@@ -45,7 +45,7 @@ class ServerStatistics:
              "Closed with an unfinished request or answers not taken, over the bound of all",
              self.connections_given_up),
             ("reads_total", "counter", "Requests for entries", self.reads),
-            ("batch_reads_total", "counter", "Of them batch reads", self.batch_reads),
+            ("batch_reads_total", "counter", "Batch reads among them", self.batch_reads),
             ("entries_total", "counter", "Entries given", self.entries),
             ("entry_bytes_total", "counter", "Bytes of entries given", self.entry_bytes),
             ("reads_absent_total", "counter", "Reads of missing entries", self.reads_absent),
@@ -55,6 +55,6 @@ class ServerStatistics:
             ("requests_refused_total", "counter", "Fences, forces and the like, refused",
              self.requests_refused),
             ("adds_total", "counter", "Entries to be stored that were answered", self.adds),
-            ("adds_refused_total", "counter", "Of these not stored", self.adds_refused),
+            ("adds_refused_total", "counter", "Entries among them not stored", self.adds_refused),
         )  # fmt: skip
         return [(prefix + name, kind, text, value) for name, kind, text, value in rows]

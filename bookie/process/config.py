@@ -33,14 +33,14 @@ class BookieProcessConfig(BookieConfig, BookieTlsConfig):
     bookieId: str = ""
     """The name of this bookie in the cluster, for ever. Empty: `host:port`, as clients reach it."""
     advertisedAddress: str = ""
-    """The host that clients are told. Empty: that of listeningInterface, or of this machine."""
+    """The host that clients get. Empty: that of listeningInterface, or of this machine."""
     useHostNameAsBookieID: bool = False
     """false: the address, true: the host name of this machine."""
     useShortHostName: bool = False
     allowLoopback: bool = False
     """Whether a bookie may be at an address that only this machine reaches."""
     listeningInterface: str = ""
-    """The network interface to listen on, and whose address is told; empty: all."""
+    """The network interface to listen on, whose address clients get; empty: all."""
 
     # --- where it listens ---------------------------------------------------------------
     bookiePort: Port = 3181
@@ -48,8 +48,8 @@ class BookieProcessConfig(BookieConfig, BookieTlsConfig):
     """The absolute path of a Unix socket, instead of bookiePort. Only processes of this user and
     machine connect to it, so the metadata must be those of another process of this machine."""
     bindAddress: str = ""
-    """Empty: the address of listeningInterface; the loopback address that clients are told; else
-    all addresses."""
+    """Empty: the address of listeningInterface; the loopback address that clients get; else all
+    addresses."""
     nettyMaxFrameSizeBytes: Positive = 5_253_120
     maxBatchReadSize: Positive = 5 * 1024 * 1024
     bookieMaxConnections: NoneAtZero = 4_096
@@ -72,7 +72,8 @@ class BookieProcessConfig(BookieConfig, BookieTlsConfig):
     """Whether the nodes that are made belong to the user of that file. They do with credentials;
     true refuses a start without."""
     zkTimeout: Positive = 10_000
-    """Milliseconds without a word from this bookie after which ZooKeeper takes it off its lists."""
+    """Milliseconds without a sign of life from this bookie after which ZooKeeper takes it off its
+    lists."""
 
     # --- disks --------------------------------------------------------------------------
     readOnlyModeEnabled: bool = True

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 @final
 class BookieState:
-    """What is told of a bookie. `bookie` and `server` are None until the bookie is open, `is_ready`
-    is set when it is registered."""
+    """The shown state of a bookie. `bookie` and `server` are None until the bookie is open,
+    `is_ready` is set when it is registered."""
 
     def __init__(self) -> None:
         self.bookie: Bookie | None = None

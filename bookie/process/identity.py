@@ -31,11 +31,11 @@ _INTERFACE_NAME: Final = struct.Struct("256s")
 @final
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Of one bookie process."""
+    """The identity of one bookie process."""
 
     bookie_id: str
     host: str
-    """What clients connect to."""
+    """The host that clients connect to."""
     bind_host: str
 
 

@@ -50,7 +50,7 @@ class Joining:
     """The content of the node."""
 
     set_id: str
-    """Of the bookie's directories (docs/formats/cookie.md)."""
+    """The id of the set of the bookie's directories (docs/formats/cookie.md)."""
     journal: str
     """The newest journal when the metadata were copied. Every start begins another one."""
     former_instance_id: str | None
@@ -58,7 +58,7 @@ class Joining:
 
     @classmethod
     def of(cls, config: BookieConfig, former_instance_id: str | None) -> Joining | None:
-        """Of the directories as they are; None: they have no data of a bookie.
+        """Read it from the directories as they are; None: they have no data of a bookie.
 
         Raises: BookieRefusesToStart, OSError.
         """

@@ -39,7 +39,7 @@ RETRY_SECONDS: Final = 1.0
 UNREGISTER_SECONDS_MAX: Final = 5.0
 """A store that is out of reach does not hold up the end of a process for longer."""
 LOOK_AGAIN_SECONDS: Final = 10.0
-"""A node of another session is looked at so often, besides when it changes."""
+"""How often a node of another session is looked at, besides when it changes."""
 _SESSION_PROPERTY: Final = "vela.session"
 
 

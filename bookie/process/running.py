@@ -171,7 +171,7 @@ async def _listeners(
 
 
 def _endpoints(config: BookieProcessConfig, host: str, port: int, http_port: int) -> list[Endpoint]:
-    """What the registration names. Port 0: the bookie listens at a path; HTTP is off."""
+    """The addresses in the registration. Port 0: the bookie listens at a path; HTTP is off."""
     path = config.bookieSocketPath
     endpoints = [
         Endpoint(ENDPOINT, ENDPOINT_PROTOCOL_AT_PATH, path, 0)
@@ -256,7 +256,7 @@ def _strangers_max() -> int:
 
 
 def _connections_max(config: BookieProcessConfig) -> int:
-    """Of those that are served."""
+    """The number of connections that are served."""
     connections_max = bookie_process_connections_max(config.bookieMaxConnections)
     if not config.tlsProviderFactoryClass:
         return connections_max

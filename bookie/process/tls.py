@@ -50,7 +50,7 @@ PROTECTING: Final = frozenset(BookieTlsConfig.__dataclass_fields__)
 
 
 def server_tls(config: BookieTlsConfig) -> TlsRules | None:
-    """Of bookiePort; None: there is no TLS."""
+    """The TLS of bookiePort; None: there is none."""
     if not config.tlsProviderFactoryClass:
         return None
     return TlsRules(
@@ -65,7 +65,7 @@ def server_tls(config: BookieTlsConfig) -> TlsRules | None:
 
 
 def versions_and_suites(config: BookieTlsConfig) -> TlsChoice:
-    """What bookies and their clients agree to."""
+    """The versions and cipher suites of bookies and their clients."""
     return TlsChoice(
         protocols=config.tlsEnabledProtocols,
         ciphers=config.tlsEnabledCipherSuites,

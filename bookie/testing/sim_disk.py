@@ -197,7 +197,7 @@ class SimFile:
 
 @final
 class SimSubmissions:
-    """Writes that are carried out when somebody looks for their result."""
+    """Writes that are carried out when their result is looked for."""
 
     def __init__(self) -> None:
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -206,9 +206,9 @@ class SimSubmissions:
         self.tried = 0
         """How many groups were put together to be submitted."""
         self.held = False
-        """The writes take until `release`, or until somebody waits."""
+        """The writes take until `release`, or until a caller waits."""
         self.alignment = 1
-        """Of the writes that can be submitted; 0: there are none."""
+        """The alignment of writes that can be submitted; 0: there are none."""
         self.refuses = False
         """Nothing can be submitted, which is not known before it is tried."""
         self.refuses_late = False
@@ -238,7 +238,7 @@ class SimSubmissions:
         return True
 
     def release(self) -> None:
-        """What is under way may end."""
+        """Let the writes under way end."""
         self.held = False
         os.eventfd_write(self._event, 1)
 
@@ -276,7 +276,8 @@ class SimDisk:
         self.free_bytes: int | None = None
         """None: never full."""
         self.said_free_bytes: int | None = None
-        """What it says is free, if that is taken before it is used. None: the truth."""
+        """The free bytes that it reports, if space is reserved before it is used. None: the real
+        number."""
         self.total_bytes = 1 << 40
         self.sync_fails = False
         self.submissions: Callable[[], Submissions] | None = None

@@ -71,7 +71,7 @@ class OwnRole:
     def __init__(
         self, client: BrokerClient, authentication: Authentication | None, config: BrokerConfig
     ) -> None:
-        """`authentication` None: nobody has a role."""
+        """`authentication` None: no caller has a role."""
         self._client = client
         self._authentication = authentication
         self._config = config

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def authorizer_of(
     config: BrokerConfig, store: MetadataStore, namespaces: Namespaces
 ) -> Authorizer | None:
-    """None: everybody may do everything."""
+    """None: every caller may do everything."""
     if not config.authorizationEnabled:
         return None
     return Authorizer(rules_from(config), namespaces, TenantAdmins(store))
@@ -47,5 +47,5 @@ class EverybodyMay:
     """The rights of shadows while authorization is off (ShadowRights)."""
 
     async def check_shadow(self, shadow: TopicName, source: TopicName) -> None:
-        """Everybody may read everything."""
+        """Every role may read everything."""
         del shadow, source

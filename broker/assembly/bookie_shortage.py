@@ -21,7 +21,7 @@ class BookieShortage:
         self._is_short = False
 
     def reason(self, writable: int) -> str:
-        """What too few bookies mean, for the operator; "": there are enough."""
+        """The effect of too few bookies, for the operator; "": there are enough."""
         if writable >= self.ensemble_size:
             return ""
         accepting = "1 bookie accepts" if writable == 1 else f"{writable} bookies accept"

@@ -258,7 +258,7 @@ async def _close_topics(
 
 
 def _authentication(config: BrokerConfig, clock: Clock) -> Authentication | None:
-    """None: everybody is served. Raises: StartError."""
+    """None: every client is served. Raises: StartError."""
     if not config.authenticationEnabled:
         return None
     # Load libraries of which a broker without authentication has no use.

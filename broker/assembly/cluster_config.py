@@ -128,7 +128,7 @@ class ClusterBrokerConfig(BrokerConfig, ClusterConfig, BookieClientTlsConfig):
         )
 
     def placement(self) -> PlacementRules:
-        """Which bookies store a ledger."""
+        """The rules for the choice of bookies of a ledger."""
         return PlacementRules(
             is_rack_aware=self.bookkeeperClientRackawarePolicyEnabled,
             is_region_aware=self.bookkeeperClientRegionawarePolicyEnabled,
@@ -140,7 +140,7 @@ class ClusterBrokerConfig(BrokerConfig, ClusterConfig, BookieClientTlsConfig):
         )
 
     def quarantine(self) -> QuarantineRules:
-        """Which bookies are avoided."""
+        """The rules for the bookies to avoid."""
         return QuarantineRules(
             is_on=self.bookkeeperClientHealthCheckEnabled,
             failures=self.bookkeeperClientHealthCheckErrorThresholdPerInterval,
@@ -186,7 +186,7 @@ def _check(config: ClusterBrokerConfig) -> str:
 
 
 def _violated_client_rule(config: ClusterBrokerConfig) -> str:
-    """What the brokers' own client lacks; empty: nothing. Reads no file."""
+    """The setting that the brokers' own client lacks; empty: none. Reads no file."""
     plugin = config.brokerClientAuthenticationPlugin
     if config.authenticationEnabled and not plugin and not config.anonymousUserRole:
         return (

@@ -160,7 +160,7 @@ class SoleOwner:
         """See Owners: nothing depends on it."""
 
     async def wait_joined(self) -> None:
-        """See Owners: nobody else assigns topics."""
+        """See Owners: no other broker assigns topics."""
         await trio.lowlevel.checkpoint()
 
     async def leave(self) -> None:

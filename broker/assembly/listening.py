@@ -50,8 +50,8 @@ class Ports:
 
     @property
     def address(self) -> BrokerAddress:
-        """Of what is bound; brokers and clients without a listener's name get the binary protocol
-        at the internal listener, if there are any."""
+        """The address of the bound ports; brokers and clients without a listener's name get the
+        binary protocol at the internal listener, if there are any."""
         urls, named = self._urls, listeners_of(self._config)
         is_named = bool(named.internal)
         return BrokerAddress(
@@ -65,7 +65,7 @@ class Ports:
 
     @property
     def handshakes(self) -> dict[str, Handshakes]:
-        """Of the ports with TLS, by their keys."""
+        """The handshakes of each port with TLS, by its key."""
         ports = {"brokerServicePortTls": self._binary_tls, "webServicePortTls": self._https}
         return {key: port.handshakes for key, port in ports.items() if port is not None}
 

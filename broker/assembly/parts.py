@@ -94,15 +94,15 @@ class Served:
     service: BrokerService
     clock: Clock
     version: str
-    """Of Pulsar, as reported to clients."""
+    """The version of Pulsar that is reported to clients."""
     authentication: Authentication | None = None
-    """None: everybody is served."""
+    """None: every client is served."""
     authorizer: Authorizer | None = None
-    """None: everybody may do everything."""
+    """None: every caller may do everything."""
 
 
 class Owners(Protocol):
-    """Who owns topics, and this broker's part in it."""
+    """The owners of topics, and this broker's part in it."""
 
     @property
     def ownership(self) -> Ownership:

@@ -22,7 +22,7 @@ RATE_WINDOW_SECONDS_MIN: Final = 1.0
 
 
 class _Delivered(NamedTuple):
-    """What the subscriptions of a topic had delivered at one time."""
+    """The deliveries of a topic's subscriptions up to one time."""
 
     at: float
     messages: int

@@ -187,7 +187,7 @@ class ClusterMember:
             task_status.started()
 
     async def _find_role(self) -> None:
-        """Not before super users are known who were changed while brokers run."""
+        """Called after the super users are known, which may change while brokers run."""
         await self._is_settled.wait()
         await self._role.find()
 
@@ -266,7 +266,7 @@ class _BookiesHealth:
 @final
 class _Addresses(Mapping[str, str]):
     """Where registered bookies are read, `host:port` by id. Those that listen at a path are left
-    out: whoever asks is another user, or on another machine."""
+    out: the reader is another user, or on another machine."""
 
     def __init__(self, pool: BookiePool) -> None:
         self._pool = pool

@@ -24,7 +24,7 @@ Owned = Mapping[str, Container[str]]
 @final
 @dataclass(frozen=True, slots=True)
 class AntiAffinity:
-    """What is known of one group."""
+    """The known state of one group."""
 
     namespaces: frozenset[str]
     """All members of the group."""

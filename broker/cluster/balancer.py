@@ -72,8 +72,8 @@ class Balancer:
                 log.warning("load is not balanced now", reason=str(error))
 
     async def _pause(self, minutes: Callable[[ClusterConfig], float]) -> None:
-        """So long as the configuration says. A change of it holds at once: for the pause under way,
-        too, which begins again when what was off is turned on."""
+        """Sleep as long as the configuration says. A change of it holds at once: for the pause
+        under way, too, which begins again when what was off is turned on."""
         began = trio.current_time()
         while True:
             seconds = minutes(self._in_force.now) * 60

@@ -137,7 +137,7 @@ class BundlesOfBroker:
 
 
 def overlapping(bundles: Iterable[Bundle]) -> set[Bundle]:
-    """Those of the bundles that share hashes with another of them."""
+    """The bundles that share hashes with another of them."""
     found: set[Bundle] = set()
     widest: Bundle | None = None
     for bundle in sorted(set(bundles)):

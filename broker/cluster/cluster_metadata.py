@@ -118,7 +118,7 @@ class Initialization:
         self.made += 1
 
     async def make_configuration(self, store: MetadataStore) -> None:
-        """What clusters may share. Raises: MetadataUnavailable."""
+        """Make the records that clusters may share. Raises: MetadataUnavailable."""
         cluster = self._cluster
         await self._create(store, f"{CLUSTERS_PATH}/{GLOBAL_CLUSTER}", _CLUSTER_DEFAULTS)
         for namespace in DEFAULT_NAMESPACES:

@@ -21,7 +21,7 @@ _Minutes = Annotated[float, Bounds(0.001)]
 
 @dataclass(frozen=True, kw_only=True)
 class SheddingRules:
-    """Which bundles leave a broker with too much load."""
+    """The rules by which bundles leave a broker with too much load."""
 
     loadBalancerBrokerThresholdShedderPercentage: Rate = 10.0
     loadBalancerHistoryResourcePercentage: Ratio = 0.9
@@ -34,7 +34,7 @@ class SheddingRules:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitRules:
-    """Which bundles are split."""
+    """The rules by which bundles are split."""
 
     loadBalancerNamespaceBundleMaxTopics: Count = 1_000
     loadBalancerNamespaceBundleMaxSessions: Count = 1_000
@@ -73,14 +73,14 @@ class ClusterConfig(SheddingRules, SplitRules):
 
     @property
     def doubt_seconds_max(self) -> float:
-        """So long topics stay open while the store cannot be reached. A store ends a session in
+        """How long topics stay open while the store cannot be reached. A store ends a session in
         doubt after a quarter of the timeout or later, and its nodes go a twelfth after that, so
         as much again is left to close them."""
         return self.metadataStoreSessionTimeoutMillis / 6000
 
     @property
     def former_session_seconds_max(self) -> float:
-        """So long an answer is held for the end of an earlier session of this broker: the store
+        """How long an answer is held for the end of an earlier session of this broker: the store
         ends it after its timeout. Clients give up a request after 30 s."""
         return min(self.metadataStoreSessionTimeoutMillis / 1000 + 5.0, 25.0)
 

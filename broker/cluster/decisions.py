@@ -41,7 +41,7 @@ _SYSTEM_TENANT: Final = "pulsar/"
 @final
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """What counts before load when a bundle is placed."""
+    """The constraints that count before load when a bundle is placed."""
 
     candidates: Candidates | None = None
     """None: all brokers."""
@@ -54,7 +54,7 @@ UNCONSTRAINED: Final = Constraints()
 
 @final
 class Assignments:
-    """What was assigned and is not yet in the reports of the brokers.
+    """Bundles that were assigned and are not yet in the reports of the brokers.
 
     Without this every bundle between two reports would go to the same broker, and two clients of
     one bundle to two brokers.
@@ -94,7 +94,7 @@ class Assignments:
 
     @property
     def namespaces(self) -> set[str]:
-        """Those of the bundles that are assigned and not yet reported."""
+        """The namespaces of bundles that are assigned and not yet reported."""
         return {bundle.namespace_name for bundle in self._assigned}
 
     def free(self, bundle: Bundle) -> None:
@@ -149,7 +149,7 @@ def choose_broker(
     outdated: Mapping[str, AbstractSet[str]] = MappingProxyType({}),
     constraints: Constraints = UNCONSTRAINED,
 ) -> str | None:
-    """The broker for a bundle that nobody owns; None: there is no broker. By broker id: bundles
+    """The broker for a bundle without an owner; None: there is no broker. By broker id: bundles
     that were `assigned` since its report, and names in its report that are `outdated`.
 
     Of the candidates that are best for the anti-affinity group, those within the limits; of these

@@ -37,7 +37,7 @@ class Budgets(Protocol):
     """The budgets of groups on this broker."""
 
     def usage(self) -> dict[str, Usage]:
-        """Of the budgets that were used since the last call."""
+        """The use of budgets since the last call, without unused ones."""
 
     def use_shares(self, parts: Mapping[str, float]) -> None:
         """This broker's parts. It has all of a budget that is not there."""
@@ -53,7 +53,7 @@ class GroupUsage:
         self._budgets = budgets
         self._reported: dict[str, Usage] = {}
         self._version: int | None = None
-        """Of this broker's node; None: it may not be there."""
+        """The version of this broker's node; None: it may not exist."""
         self._others: dict[str, dict[str, Usage]] = {}
         self._changed = True
 
@@ -69,7 +69,7 @@ class GroupUsage:
                     await self.step()
                 except MetadataUnavailable as error:
                     self._changed = True
-                    log.warning("use of resource groups is not told", reason=str(error))
+                    log.warning("use of resource groups is not reported", reason=str(error))
                 await trio.sleep(REPORT_SECONDS)
         finally:
             for stop in stops:

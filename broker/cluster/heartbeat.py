@@ -17,7 +17,7 @@ _HEARTBEAT: Final = re.compile(r"pulsar/(?:[^/]+/)?([^/]+:[0-9]+)")
 
 
 def heartbeat_namespaces(cluster: str, broker_id: str) -> tuple[str, str]:
-    """Of one broker, in the form of Pulsar 1 and of Pulsar 2."""
+    """The names of one broker's namespaces, in the form of Pulsar 1 and of Pulsar 2."""
     return f"{_TENANT}/{cluster}/{broker_id}", f"{_TENANT}/{broker_id}"
 
 

@@ -45,7 +45,7 @@ class BadPolicy(ValueError):
 
 
 class Standing(Enum):
-    """What a broker is for a namespace. The values are Pulsar's (BrokerAssignment)."""
+    """The standing of a broker for a namespace. The values are Pulsar's (BrokerAssignment)."""
 
     PRIMARY = "primary"
     SECONDARY = "secondary"
@@ -59,11 +59,11 @@ class Candidates:
 
     brokers: frozenset[str]
     avoided: frozenset[str] = frozenset()
-    """Those of them that get it only if all are avoided."""
+    """The brokers among them that get it only if all are avoided."""
 
 
 def host_of(broker_id: str) -> str:
-    """Of `host:port`."""
+    """The host in `host:port`."""
     return broker_id.rpartition(":")[0]
 
 
@@ -192,7 +192,7 @@ class IsolationPolicies:
         return self._controlling[namespace_name]
 
     def standing_of(self, namespace_name: str, broker_id: str) -> Standing | None:
-        """What the broker is for the namespace. None: it may not own its bundles."""
+        """The standing of the broker for the namespace. None: it may not own its bundles."""
         host = host_of(broker_id)
         policy = self.policy_of(namespace_name)
         if policy is not None:

@@ -21,7 +21,7 @@ TOPICS_PER_SLICE: Final = 500
 
 
 class Resources(NamedTuple):
-    """What a process uses of its machine."""
+    """The resources of its machine that a process uses."""
 
     cpu: Usage = UNKNOWN
     """Percent of one core."""
@@ -36,7 +36,7 @@ class LoadSource(Protocol):
     """Where the numbers come from."""
 
     def resources(self) -> Resources:
-        """Of the process, since the last call or over a short time."""
+        """The use by the process, since the last call or over a short time."""
 
     def topics(self) -> Iterable[tuple[TopicName, BundleLoad]]:
         """The loaded topics, each with its own load and `topics` = 1. Other tasks run between the

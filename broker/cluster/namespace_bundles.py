@@ -50,7 +50,7 @@ class StoredBoundaries(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What is remembered of a node."""
+    """The remembered content of a node."""
 
     boundaries: Boundaries
     anti_affinity_group: str
@@ -72,7 +72,8 @@ class NamespaceBundles:
         self._on_change = on_change
         self._known: dict[str, _Known] = {}
         self._changes = 0
-        """Of any namespace. A record read before a change is not remembered."""
+        """The number of changes of any namespace. A record read before a change is not
+        remembered."""
         self._end = store.watch(LOCAL_POLICIES_PATH, self._changed)
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 ASKED_AT_ONCE: Final = 16
 BYTES_MAX: Final = 64 * 1024 * 1024
-"""Of the answers for one list: about a million topics."""
+"""The size of the answers for one list: about a million topics."""
 _IN_EVENT_LOOP_BYTES_MAX: Final = 64 * 1024
 _REASON_CHARACTERS_MAX: Final = 300
 

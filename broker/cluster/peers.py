@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _REDIRECTS_MAX: Final = 5
 _UNAUTHORIZED: Final = 401
 _ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Of an administrative request to another broker: statistics of a topic with 20,000 consumers."""
+"""The size of an answer by another broker: statistics of a topic with 20,000 consumers."""
 
 
 @final

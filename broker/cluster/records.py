@@ -77,7 +77,7 @@ def _listeners(address: BrokerAddress) -> dict[str, Json]:
 
 
 def _given(**urls: str | None) -> Json:
-    """Those that there are: Pulsar leaves out what is null."""
+    """The fields that are present: Pulsar leaves out those that are null."""
     return {name: url for name, url in urls.items() if url}
 
 
@@ -129,7 +129,7 @@ class Owner:
     is_disabled: bool = False
     """The bundle is being given up."""
     session: str = ""
-    """Of a Vela broker: the session that made the node."""
+    """The session that made the node; only Vela's brokers name it."""
 
     @property
     def record(self) -> Json:
@@ -241,7 +241,7 @@ NO_TRAFFIC: Final = Traffic()
 @final
 @dataclass(frozen=True, slots=True)
 class BundleLoad:
-    """What one bundle holds and moves now."""
+    """The topics and the traffic of one bundle now."""
 
     traffic: Traffic = NO_TRAFFIC
     topics: int = 0
@@ -343,7 +343,7 @@ class BrokerReport:
 
     @property
     def traffic(self) -> Traffic:
-        """Of all its bundles."""
+        """The traffic of all its bundles."""
         return sum((load.traffic for load in self.bundles.values()), NO_TRAFFIC)
 
     @property

@@ -26,7 +26,7 @@ class WrongListeners(ValueError):
 @final
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Those of one broker; all empty if it has none with a name."""
+    """The listeners of one broker; all empty if none has a name."""
 
     plain: dict[str, str] = field(default_factory=dict)
     """`pulsar://host:port` by name."""

@@ -49,7 +49,8 @@ REFUSED: Final[Mapping[str, str]] = {
 
 
 def excuse_tls_switch(config: BrokerConfig) -> str:
-    """What is said of `tlsEnabled=true` where a port with TLS is set, which is what it asks for."""
+    """The notice about `tlsEnabled=true` where a port with TLS is set, which has the effect it asks
+    for."""
     ports = {
         "brokerServicePortTls": config.brokerServicePortTls,
         "webServicePortTls": config.webServicePortTls,
@@ -162,11 +163,11 @@ SECRET: Final = frozenset(
         "tokenSecretKey",
     }
 )
-"""Keys whose values are shown to nobody."""
+"""Keys whose values are never shown."""
 
 
 def access_notice(config: BrokerConfig) -> str:
-    """Who can do everything; empty: nobody but those who are meant to."""
+    """A notice about strangers who can do everything; empty: there are none."""
     if config.authenticationEnabled and not config.authorizationEnabled:
         return (
             "authenticationEnabled=true without authorization: every client that is authenticated"

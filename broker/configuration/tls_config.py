@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def binary_tls(config: BrokerConfig) -> TlsRules:
-    """Of brokerServicePortTls."""
+    """The rules of brokerServicePortTls."""
     return _rules(config, TlsChoice(protocols=config.tlsProtocols, ciphers=config.tlsCiphers))
 
 
 def web_tls(config: BrokerConfig) -> TlsRules:
-    """Of webServicePortTls: the same files, other protocols and ciphers."""
+    """The rules of webServicePortTls: the same files, other protocols and ciphers."""
     choice = TlsChoice(
         protocols=config.webServiceTlsProtocols,
         ciphers=config.webServiceTlsCiphers,

@@ -39,7 +39,7 @@ class EntrySizes:
         self.size_bytes = 0
 
     def add(self, size: int, count: int = 1) -> None:
-        """So many entries of this size."""
+        """Count entries of this size."""
         bits = (size - 1).bit_length()
         if bits == _SIZE_128_KB_BITS and size > _SIZE_100_KB:
             bits += 1

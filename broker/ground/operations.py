@@ -139,7 +139,7 @@ class Operations:
 
     @property
     def keys(self) -> list[Key]:
-        """Of operations in progress."""
+        """The keys of operations in progress."""
         return list(self._queues)
 
     def begin(self, key: Key, operation: Callable[[], Coroutine[Any, Any, None] | None]) -> None:

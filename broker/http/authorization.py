@@ -28,7 +28,7 @@ def _first(names: Mapping[str, str], keys: tuple[str, ...]) -> str:
 
 
 def scope_of(request: AdminRequest, operation: Operation) -> Scope:
-    """What the path names. Raises: BrokerError InvalidTopicName."""
+    """The scope that the path names. Raises: BrokerError InvalidTopicName."""
     names = request.names
     tenant = _first(names, _TENANTS)
     namespace = names.get("namespace", "")

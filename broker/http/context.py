@@ -112,7 +112,7 @@ class AdminContext:
     shadows: Shadows | None = None
     """None: there are none."""
     decisions: Authorizer | None = None
-    """None: everybody may do everything."""
+    """None: every caller may do everything."""
     use_for_owners: Callable[[BrokerConfig], None]
     """Hands a configuration that is in force now to what decides about the owners of topics."""
     dynamic: dict[str, str] = field(default_factory=dict)

@@ -32,7 +32,7 @@ class Endpoint:
     """Path with names in braces; `{domain}` is persistent or non-persistent."""
     name: str
     asks: str
-    """What it asks the authorization: see `broker.tenancy.authorization.operations.operation`."""
+    """The right that it requires: see `broker.tenancy.authorization.operations.operation`."""
 
     @property
     def shape(self) -> tuple[str, str]:
@@ -64,12 +64,13 @@ DELETE /admin/v3/{domain}/{tenant}/{namespace}/{topic}/partitions - namespace:DE
 GET /admin/namespaces/{cluster}/antiAffinity/{group} - none
 GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/ledgerLayouts - topic:PEEK_MESSAGES
 """  # noqa: E501 - one line each, as in the list of Pulsar's
-"""What Vela serves beyond that list. Whether `/metrics` wants a caller at all is decided before."""
+"""The routes that Vela serves beyond that list. Whether `/metrics` requires a caller is decided
+before."""
 
 
 def with_questions(routes: Iterable[Route]) -> list[Route]:
-    """The same routes with what they ask. Raises: KeyError: there is a route of which nobody has
-    said it."""
+    """The same routes with the rights that they require. Raises: KeyError: no right is listed for
+    one of the routes."""
     asked = {
         shape: operations(endpoint.asks)
         for endpoint in (*pulsar_endpoints(), *_endpoints(_OWN))

@@ -43,7 +43,7 @@ class Route:
     by_parts: Callable[[AdminRequest, int], Awaitable[Any]] | None = None
     """In a cluster: answers for a topic with so many partitions, instead of `handler`."""
     asks: tuple[Operation, ...] = UNKNOWN
-    """What it asks the authorization. Filled in from the list of Pulsar's endpoints."""
+    """The right that it requires. Filled in from the list of Pulsar's endpoints."""
 
 
 def decode_segment(name: str, raw: str) -> str:

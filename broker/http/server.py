@@ -48,8 +48,8 @@ class AdminApplication:
         authentication: Authentication | None = None,
         open_paths: frozenset[str] = frozenset(),
     ) -> None:
-        """`authentication`: None: everybody is served; `open_paths`: routes that serve everybody
-        in any case."""
+        """`authentication`: None: every caller is served; `open_paths`: routes that serve every
+        caller in any case."""
         self._router = router
         self._callers = callers
         self._authentication = authentication
@@ -90,7 +90,8 @@ class AdminApplication:
         if self._authentication is not None and (
             route is None or route.path not in self._open_paths
         ):
-            # Before anything is said of the path: who is nobody learns not even whether it exists.
+            # Before the path is looked at: a caller without an identity must not learn whether it
+            # exists.
             try:
                 caller = await _caller(self._authentication, scope, headers)
             except AuthenticationFailed as error:
@@ -126,7 +127,7 @@ class AdminApplication:
 
 
 def open_paths(config: BrokerConfig) -> frozenset[str]:
-    """The routes that serve everybody, as in Pulsar."""
+    """The routes that serve every caller, as in Pulsar."""
     return frozenset({_STATUS} if config.authenticateMetricsEndpoint else {_STATUS, _METRICS})
 
 

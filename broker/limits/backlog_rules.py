@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from broker.tenancy.policies.backlog_quotas import BacklogQuota
 
 STEP_SHARE: Final = 0.02
-"""Of the quota. Positions may move backwards, so the backlog is looked at after so many bytes even
-if it was far from its quota."""
+"""A share of the quota. Positions may move backwards, so the backlog is looked at after so many
+bytes even if it was far from its quota."""
 STEP_BYTES_MIN: Final = 1024 * 1024
 TURN_BYTES_MAX: Final = 4 * 1024 * 1024
 """About what one turn may bring in addition to a message of the largest size."""
 LEFT_SHARE: Final = 0.9
-"""Of the quota, is left by an eviction."""
+"""The share of the quota that an eviction leaves."""
 
 
 def is_over_size(quota: BacklogQuota, backlog_bytes: int) -> bool:

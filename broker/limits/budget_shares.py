@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 GROWTH: Final = 1.25
-"""So much more than it uses a broker may use before it is counted again."""
+"""How much more than its present use a broker may use before it is counted again."""
 FLOOR: Final = 0.1
-"""Of an equal part: what a broker gets that uses nothing."""
+"""The share of an equal part that a broker without use gets."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a broker does under the budget of a group."""
+    """The use of a group's budget by one broker."""
 
     used: float = 0.0
     """As a part of the whole budget."""
@@ -41,7 +41,7 @@ def shares(usages: Mapping[str, Usage]) -> dict[str, float]:
     }
     parts: dict[str, float] = {}
     left = 1.0
-    # Those that want least first: each gets what it wants, up to an equal part of what is left.
+    # The smallest wishes first: each is granted up to an equal part of what is left.
     for place, name in enumerate(sorted(wanted, key=lambda each: (wanted[each], each))):
         parts[name] = min(wanted[name], left / (count - place))
         left -= parts[name]

@@ -55,7 +55,7 @@ class NetLimits:
     handshake_seconds_max: float = 30.0
     """A peer that has not sent CONNECT by then is closed."""
     credential_check_seconds: float = math.inf
-    """Whether credentials have expired is looked at so often. Infinite: never."""
+    """How often the expiry of credentials is checked. Infinite: never."""
     connections_max: int = 0
     """Connections of the broker; 0 = no bound. More are refused with an error and closed."""
     connections_per_ip_max: int = 0

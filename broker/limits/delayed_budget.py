@@ -40,12 +40,12 @@ class DelayedBudget:
         self._entries_max = entries_max
         self._topic_entries_max = topic_entries_max
         self.reserve = reserve
-        """Entries of a subscription that it may have whatever others have."""
+        """Entries that a subscription may have whatever others have."""
         self.entries = 0
         self._topics: dict[str, int] = {}
         self._waiting: dict[str, dict[object, Callable[[], None]]] = {}
         self._is_exhausted = False
-        """Somebody waits because the broker is at its bound."""
+        """A subscription waits because the broker is at its bound."""
 
     def added(self, topic: str) -> None:
         """A subscription of the topic holds one more."""

@@ -24,7 +24,7 @@ SUBSCRIPTION: Final = "subscription"
 GROUP: Final = "resource group"
 """Pulsar's statistics have no field for it."""
 LEVELS: Final = (SUBSCRIPTION, TOPIC, BROKER)
-"""What a rate is of."""
+"""The levels that a rate may belong to."""
 
 
 class Published(Protocol):
@@ -79,7 +79,7 @@ class DispatchBudget:
         )
 
     def take(self, messages: int, size_bytes: int, now: float) -> None:
-        """So much was sent."""
+        """Take tokens for what was sent."""
         if self._messages is not None:
             self._messages.take(messages, now)
         if self._bytes is not None:

@@ -54,7 +54,7 @@ class DispatchLimit:
             self._seconds_until_any, _call, nursery
         )
         self.messages_taken = 0
-        """What was sent since the limit was made, as `bytes_taken`."""
+        """Messages sent since the limit was made; `bytes_taken` likewise."""
         self.bytes_taken = 0
 
     def use(self, rate: DispatchRate) -> None:

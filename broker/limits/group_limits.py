@@ -34,11 +34,11 @@ class Counting(Protocol):
 
     @property
     def times_held(self) -> int:
-        """How often somebody had to wait."""
+        """How often a connection or subscription had to wait."""
 
     @property
     def is_holding(self) -> bool:
-        """Whether somebody waits."""
+        """Whether a connection or subscription waits."""
 
 
 @final
@@ -99,13 +99,14 @@ class GroupLimits:
         self._apply()
 
     def use_shares(self, parts: Mapping[str, float]) -> None:
-        """So much of each budget is this broker's; all of one that is not there."""
+        """Use these shares of the budgets as this broker's; a budget without a share is all its
+        own."""
         if parts != self.shares:
             self.shares = dict(parts)
             self._apply()
 
     def usage(self) -> dict[str, Usage]:
-        """Of the budgets that are used here, since the last call."""
+        """The use of each used budget here, since the last call."""
         now = self._clock.now()
         used: dict[str, Usage] = {}
         for name, meter in self._meters.items():

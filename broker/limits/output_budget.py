@@ -32,7 +32,8 @@ PAUSE_TIMES: Final = 4
 
 @final
 class OutputBudget:
-    """Of all connections of a broker. The marks are those of each connection, in bytes."""
+    """The budget of all connections of a broker. The marks are those of each connection, in
+    bytes."""
 
     __slots__ = (
         "_clock",
@@ -59,7 +60,7 @@ class OutputBudget:
 
     @property
     def held_bytes(self) -> int:
-        """What all peers together have not taken."""
+        """The bytes that all peers together have not taken."""
         return self._held.held_bytes
 
     def now(self) -> float:
@@ -67,7 +68,7 @@ class OutputBudget:
         return self._clock.now()
 
     def holds(self, holder: Holder, held_bytes: int) -> None:
-        """So many bytes wait for the peer of this connection now. May close some."""
+        """Record the bytes that wait for the peer of this connection now. May close connections."""
         self._held.holds(holder, held_bytes, self._clock.now())
         limits = self._limits
         free_bytes = self._held.bytes_max // 2 - self._held.held_bytes

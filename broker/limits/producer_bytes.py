@@ -59,7 +59,7 @@ class ProducerBytes(Generic[ConnectionT]):
 
 
 def producer_bytes(name: str, metadata: Mapping[str, str]) -> int:
-    """What the name and the metadata of a producer take, in bytes of UTF-8."""
+    """The bytes of UTF-8 that the name and the metadata of a producer take."""
     size_bytes = len(name.encode())
     for key, value in metadata.items():
         size_bytes += len(key.encode()) + len(value.encode())

@@ -38,7 +38,7 @@ class PublishBudget:
         self._waiting.append(callback)
 
     def release(self, size_bytes: int) -> None:
-        """So many bytes are durable or refused."""
+        """Release bytes that are durable or refused."""
         self.pending_bytes -= size_bytes
         if self._waiting and self.pending_bytes <= self.bytes_max // 2:
             waiting, self._waiting = self._waiting, []
@@ -59,13 +59,13 @@ class PendingPublishes:
         self.size_bytes = 0
 
     def taken(self, count: int, size_bytes: int) -> None:
-        """So many messages have been handed to storage."""
+        """Count messages that have been handed to storage."""
         self.count += count
         self.size_bytes += size_bytes
         self._budget.pending_bytes += size_bytes
 
     def answered(self, count: int, size_bytes: int) -> None:
-        """So many messages are durable or refused."""
+        """Release messages that are durable or refused."""
         self.count -= count
         self.size_bytes -= size_bytes
         self._budget.release(size_bytes)

@@ -54,7 +54,7 @@ class PublishLimit:
         )
         """With messages and bytes of what each of them publishes next."""
         self.messages_taken = 0
-        """What passed since the limit was made, as `bytes_taken`."""
+        """Messages that passed since the limit was made; `bytes_taken` likewise."""
         self.bytes_taken = 0
         self.use(messages_per_second, bytes_per_second)
 

@@ -12,13 +12,13 @@ from broker.tenancy.policies.delivery_rates import SubscribeRate
 from runtime.token_bucket import TokenBucket
 
 CONSUMERS_MAX: Final = 10_000
-"""Those counted at once. Clients choose the names. With more, the one is forgotten that has not
-subscribed for the longest time."""
+"""How many are counted at once, because clients choose the names. Above it the one that has not
+subscribed for the longest time is forgotten."""
 
 
 @final
 class SubscribingConsumer(NamedTuple):
-    """Whose requests are counted together."""
+    """A consumer whose requests are counted together."""
 
     host: str
     name: str

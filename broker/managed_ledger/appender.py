@@ -56,7 +56,7 @@ class AppenderOwner(Protocol):
         """A ledger was replaced: those before it may not be needed."""
 
     def release_acked(self) -> None:
-        """Entries are about to join the tail cache: drop those that nobody needs."""
+        """Entries are about to join the tail cache: drop those that are not needed."""
 
     async def create_ledger(self, listener: WriterListener) -> EntryWriter:
         """A new ledger. Raises: NotEnoughBookies, MetadataUnavailable."""
@@ -124,7 +124,7 @@ class Appender(OpenAppends):
         self._met_refusal = False
         """Logs once for each ledger it happens to."""
         self._drained: trio.Event | None = None
-        """Set once nothing is pending; None while nobody waits for that."""
+        """Set once nothing is pending; None while no task waits for that."""
         self.cache_tail = False
         self.opened_at_ms = 0
         self.entries_added = 0

@@ -30,11 +30,11 @@ class RetentionPolicy:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerPolicies:
-    """What may differ between topics, and change while they are loaded."""
+    """The settings that may differ between topics, and change while they are loaded."""
 
     retention: RetentionPolicy = RetentionPolicy()
     replication: Replication | None = None
-    """Of ledgers made from now on; None: as the ledger client is configured."""
+    """The replication of ledgers made from now on; None: as the ledger client is configured."""
     mark_delete_rate_max: float = 1.0
     """How many times per second a cursor that changes is stored; 0 or less: no limit. A crash may
     lose the acks since the last time."""
@@ -51,7 +51,7 @@ class ManagedLedgerConfig:
     max_rollover_time_s: float = 240 * 60.0
 
     policies: LedgerPolicies = LedgerPolicies()
-    """Of ledgers that are opened without any."""
+    """The policies of ledgers that are opened without any."""
     retention_check_interval_s: float = 120.0
 
     cache_size_bytes: int = 64 * _MIB

@@ -40,7 +40,7 @@ class AppendListener(Protocol):
         and opened again. Called once, also when no append is under way."""
 
     def on_terminated(self) -> None:
-        """Somebody else has ended the topic: there will be no more entries. Called once, after
+        """Another broker has ended the topic: there will be no more entries. Called once, after
         `on_appended` for the last ones."""
 
 
@@ -79,4 +79,4 @@ class LedgerContext:
     readers: LedgerReaders
     """Where entries are read that are not in memory."""
     tenure: Tenure
-    """Of the session under which the ledgers with this context were opened."""
+    """The tenure of the session under which the ledgers with this context were opened."""

@@ -252,8 +252,8 @@ class Cursor:
                 await store.close_ledger()
 
     async def rest(self) -> None:
-        """Nobody has used it for a while: give up its ledger, if its state fits into the metadata
-        store. The next change makes another. Raises: OwnershipLost, MetadataUnavailable."""
+        """Give up its ledger, if its state fits into the metadata store: it was not used for a
+        while. The next change makes another. Raises: OwnershipLost, MetadataUnavailable."""
         async with self._lock:
             store = self._store
             if store is not None and self.needs_rest:

@@ -227,7 +227,7 @@ def _fill_batches(
     batches: Iterable[tuple[Position, int]],
     words_max: int,
 ) -> None:
-    """Those that have no room any more are left out: their messages are delivered again."""
+    """Batches without room are left out: their messages are delivered again."""
     for (ledger_id, entry_id), remaining in batches:
         words = to_words(remaining)
         words_max -= len(words)

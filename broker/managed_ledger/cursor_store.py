@@ -52,7 +52,7 @@ _log = structlog.get_logger()
 
 
 class StoreOwner(Protocol):
-    """Who owns the topic of a cursor."""
+    """The owner of the topic of a cursor."""
 
     async def check_owner(self) -> None:
         """Raises: OwnershipLost: another broker has taken the topic."""

@@ -68,7 +68,7 @@ class _Run:
 
 @final
 class CacheCounts:
-    """What has happened since the start, in entries and bytes of their data."""
+    """Hits, misses and evictions since the start, in entries and bytes of their data."""
 
     __slots__ = (
         "evictions",

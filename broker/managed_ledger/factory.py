@@ -155,7 +155,7 @@ class ManagedLedgerFactory:
 
     async def _keep_cache_small(self) -> None:
         interval_s = self._config.cache_eviction_interval_s
-        # What comes into an empty cache is not due before.
+        # Entries that come into an empty cache are not due before.
         idle_s = max(interval_s, min(_IDLE_S, self._config.cache_eviction_time_s))
         while True:
             await trio.sleep(interval_s if self.cache.size_bytes else idle_s)

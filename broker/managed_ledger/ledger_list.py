@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 NO_PROPERTIES: Final[dict[str, str]] = {}
-"""In the place of an empty dictionary of each topic and cursor. Never changed: whoever changes
+"""Shared in place of an empty dictionary for each topic and cursor. Never changed: a change of
 properties replaces the dictionary."""
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class AppendState(Enum):
-    """Of the append path of a topic (see `appender`)."""
+    """The state of the append path of a topic (see `appender`)."""
 
     OPEN = "Open"
     ROLLING = "Rolling"
@@ -28,8 +28,8 @@ class AppendState(Enum):
 
 
 class OpenAppends:
-    """Those of an `Appender`, which is built on this class: an object of its own would cost every
-    topic its memory, and every group of entries a way to it."""
+    """The open appends of an `Appender`, which is built on this class: a separate object would cost
+    memory for every topic, and a call for every group of entries."""
 
     __slots__ = ("_contexts", "_pending", "_queue", "failure", "listener", "state")
 
@@ -49,7 +49,7 @@ class OpenAppends:
         return len(self._pending) + len(self._queue)
 
     def _take_confirmed(self, count: int) -> tuple[list[Entry], list[object]]:
-        """So many of the pending ones, the oldest, are durable."""
+        """Take the oldest pending ones, which are durable."""
         pending, contexts = self._pending, self._contexts
         if count == len(pending):
             self._pending, self._contexts = [], []

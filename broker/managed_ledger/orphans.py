@@ -58,7 +58,7 @@ LEASE_PATH: Final = "/vela/orphan-collector"
 
 
 class LedgerOwner(Protocol):
-    """Whatever keeps ledgers beside the managed ledgers, and lists of them."""
+    """A part of the broker that keeps ledgers besides the managed ledgers, and lists of them."""
 
     async def listed(self, get: Callable[[str], Awaitable[bytes | None]]) -> set[int]:
         """Every ledger in its lists, as far as these can be read. This only avoids examining each

@@ -209,7 +209,7 @@ class ReadableLedger:
         return await newest_before(self._table, self._reader.read, before_ms, closed)
 
     async def rest(self) -> None:
-        """Nobody has used it for a while: give up what the next read makes again.
+        """Give up what the next read makes again: it was not used for a while.
 
         Raises: OwnershipLost, MetadataUnavailable: a cursor could not be stored.
         """

@@ -39,7 +39,7 @@ class ManagedLedgerStatistics:
     name: str
     state: str
     ledgers: tuple[LedgerRow, ...]
-    """Not to be changed. That of the newest ledger has what was confirmed so far."""
+    """Not to be changed. The row of the newest ledger has the entries confirmed so far."""
     entries: int
     size_bytes: int
     entries_added: int

@@ -116,7 +116,7 @@ class BackPressure:
             paused.set()
 
     def publish_done(self, count: int, size_bytes: int) -> None:
-        """So many messages have been answered."""
+        """Count messages that have been answered."""
         self.publishes.answered(count, size_bytes)
         if self._paused is not None:
             self.resume()

@@ -97,7 +97,7 @@ class Outbox:
         self.pending_bytes = 0
         self.writable = True
         self.held_bytes = 0
-        """Those that count in the budget (Holder)."""
+        """The bytes that count in the budget (Holder)."""
         self.held_since = 0.0
         """When the kernel began to take no more (Holder)."""
         self.moved_at = 0.0

@@ -48,7 +48,7 @@ class RequestTasks(BackPressure):
         self._frames: Iterator[Frame | None] = iter(())
         """The slice of the last receive that is being handled."""
         self._nursery: trio.Nursery | None = None
-        """Of the session; None: it does not run yet, or no more."""
+        """The nursery of the session; None: it does not run yet, or no more."""
 
     def close(self, reason: str) -> None:
         """End the connection now. The reason is logged."""

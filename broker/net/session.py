@@ -75,7 +75,7 @@ class Session(RequestTasks, Generic[P, C, PS, CS]):
     with the `commands`."""
 
     last_kind: int = 0
-    """Of the last request of the turn; 0: there were only messages."""
+    """The kind of the last request of the turn; 0: there were only messages."""
     _more: bool = False
     _ended: bool = False
     """The peer has closed."""
@@ -304,7 +304,7 @@ class Session(RequestTasks, Generic[P, C, PS, CS]):
 
     def _take_ack_runs(self, data: bytes, target: AckRunTarget) -> bytes:
         """The rest after the ACKs at the beginning have been taken. If there is none, more of them
-        will follow: nobody waits for their effect, so they may be read together."""
+        will follow: no client waits for their effect, so they may be read together."""
         runs, rest = self._decoder.take_ack_runs(data)
         if runs:
             self.last_kind = pb.BaseCommand.ACK

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @final
 class Share:
-    """That of one connection."""
+    """The share of one connection."""
 
     __slots__ = ("_tenant", "_transport")
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._tenant: str | None = None
-        """None: it has worked for nobody yet; empty: for several."""
+        """None: it has worked for no tenant yet; empty: for several."""
 
     def used_by(self, tenant: str) -> None:
         """A producer or consumer on one of this tenant's topics was opened."""

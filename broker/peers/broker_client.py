@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @final
 class Shown(NamedTuple):
-    """What CONNECT has."""
+    """The credentials in CONNECT."""
 
     method: str
     """Empty: nothing is shown."""
@@ -41,7 +41,7 @@ class BrokerClient:
         return self._tls is not None
 
     def certificate(self) -> bytes | None:
-        """That of connections (DER); None: they show none."""
+        """The certificate of connections (DER); None: they show none."""
         return None if self._tls is None else self._tls.certificate()
 
     async def context(self) -> ssl.SSLContext | None:

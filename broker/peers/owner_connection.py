@@ -164,7 +164,8 @@ class OwnerConnection:
         self.server_version = greeting.command.connected.server_version
 
     async def _shown(self) -> Shown:
-        """Who this broker is. Raises: LinkLost: the file that says so cannot be read."""
+        """The credentials of this broker. Raises: LinkLost: the file that holds them cannot be
+        read."""
         try:
             return await self._broker_client.shown()
         except CredentialUnreadable as error:

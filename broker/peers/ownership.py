@@ -40,7 +40,7 @@ class Whereabouts:
 
 
 class NoBundles(MetadataError):
-    """The policies of a namespace have boundaries that are none, so nobody can own its topics."""
+    """The policies of a namespace have invalid boundaries, so no broker can own its topics."""
 
     def __init__(self, reason: str) -> None:
         """`reason` begins with the name of the namespace."""
@@ -82,7 +82,7 @@ class Ownership(Protocol):
 
 
 class Cluster(Protocol):
-    """What administrators see and do of the distribution of topics. Ranges of bundles are texts
+    """The distribution of topics, for administrators. Ranges of bundles are texts
     like `0x00000000_0x40000000`; a wrong one is refused with 412 and Pulsar's text.
     """
 
@@ -146,7 +146,8 @@ class Cluster(Protocol):
         """
 
     async def unload_namespace(self, namespace_name: str) -> None:
-        """The same for all bundles of a namespace, whoever owns them. Raises: BrokerError."""
+        """The same for all bundles of a namespace, whichever brokers own them. Raises:
+        BrokerError."""
 
     async def chosen_range(self, namespace_name: str, text: str) -> str:
         """The range that a text of a request to split stands for: `LARGEST` for that of the bundle

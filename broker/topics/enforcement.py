@@ -44,7 +44,7 @@ class FollowingTopic(Protocol):
 
     @property
     def source(self) -> TopicName:
-        """Whose messages it serves."""
+        """The topic whose messages it serves."""
 
     def give_up(self, reason: str) -> None:
         """Close it: it cannot be served any more."""
@@ -116,7 +116,7 @@ class Enforcement:
 
 
 def _owners(name: TopicName) -> tuple[str, ...]:
-    """What may have changed if this topic is concerned."""
+    """The namespaces and tenants whose changes concern this topic."""
     return "", name.tenant, name.namespace_name
 
 

@@ -399,7 +399,7 @@ class BrokerService:
     async def transform_topic(
         self, name: TopicName, change: Callable[[Callable[[], Awaitable[None]]], Awaitable[T]]
     ) -> T:
-        """Change what is stored of a topic: nobody loads it meanwhile. `change` is given a call
+        """Change what is stored of a topic, which is not loaded meanwhile. `change` is given a call
         that closes the topic. Raises: BrokerError; as `change`."""
 
         async def close() -> None:

@@ -153,7 +153,7 @@ class _Copy:
             LAYOUT_PATH,
             RACKS_PATH,
         }
-        """What the store may have from its initialization."""
+        """The nodes that the store may have from its initialization."""
 
     async def is_begun(self, plan: Survey) -> bool:
         """Whether a former call began this copy.

@@ -31,7 +31,8 @@ from protocol.bookkeeper.paths import (
 NODE_BYTES_MAX: Final = 0xFFFFF
 """ZooKeeper's `jute.maxbuffer`: of a request, without which it ends the connection."""
 REQUEST_OVERHEAD_BYTES: Final = 1_024
-"""Of a create: lengths, access rights, flags, and the path of ZooKeeper that the URL names."""
+"""The overhead of a create request: lengths, access rights, flags, and the path of ZooKeeper that
+the URL names."""
 _LOAD_ROOT: Final = "/loadbalance"
 _LEFT_OUT: Final = (
     AVAILABLE_ROOT,
@@ -90,7 +91,7 @@ class ClusterName:
         return path
 
     def value(self, path: str, value: bytes) -> bytes:
-        """What is put there. Raises: NotCopied: the record is damaged."""
+        """The value that is put there. Raises: NotCopied: the record is damaged."""
         if self.former == self.name or not value or not path.startswith(f"{POLICIES_PATH}/"):
             return value
         try:
@@ -135,8 +136,8 @@ def check_node(path: str, value: bytes, node_bytes_max: int) -> None:
     names = path.split("/")
     if {".", ".."} & set(names) or _REFUSED_CHARACTER.search(path):
         raise NotCopied(
-            f"{path!r} cannot be the path of a node of ZooKeeper: delete what it is of with the "
-            "admin API of `vela standalone`, or use it up there"
+            f"{path!r} cannot be the path of a node of ZooKeeper: delete what it belongs to with "
+            "the admin API of `vela standalone`"
         )
 
 

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What there is to copy."""
+    """Everything that is to be copied."""
 
     node_count: int
     ledger_count: int
     next_ledger_id: int
     digest: str
-    """Of all paths and values, sequences, bookies, and the name of the cluster."""
+    """The digest of all paths and values, sequences, bookies, and the name of the cluster."""
 
 
 def copied_nodes(source: Source, name: ClusterName) -> Iterator[tuple[str, bytes]]:

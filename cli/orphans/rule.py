@@ -40,7 +40,7 @@ _NONE: Final[frozenset[int]] = frozenset()
 
 
 class Standing(Enum):
-    """What a ledger that no record names is."""
+    """The standing of a ledger that no record names."""
 
     ORPHAN = "orphan"
     KEPT = "kept"
@@ -50,7 +50,7 @@ class Standing(Enum):
 @final
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """Whose a ledger is: the records that would name it."""
+    """The owner of a ledger: the records that would name it."""
 
     record: str
     """Path of the managed ledger or of the list of schemas."""
@@ -63,13 +63,13 @@ class Maker:
 @final
 @dataclass(slots=True)
 class References:
-    """What the records of a metadata store name."""
+    """The ledgers that the records of a metadata store name."""
 
     records: dict[str, tuple[frozenset[int], int]] = field(default_factory=dict)
     """Path -> (ledgers, version), of records that exist."""
     named: set[int] = field(default_factory=set)
     damaged: list[str] = field(default_factory=list)
-    """What is wrong with records that may name any ledger."""
+    """The faults of records that may name any ledger."""
 
     def version(self, path: str) -> int | None:
         """None: there is no such record."""
@@ -132,7 +132,7 @@ def judged(
     if not metadata.is_closed and _may_be_recorded(ledger_id, maker, references):
         return Verdict(
             Standing.KEPT,
-            "it is open, and who writes it may be about to record it: it is an orphan when the "
+            "it is open, and its writer may be about to record it: it is an orphan when the "
             "topic or subscription has a newer ledger",
             maker,
         )

@@ -67,7 +67,7 @@ class Unnamed:
 @final
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of an orphan. `kept` is empty: it was deleted; else it says why it was not."""
+    """The outcome for an orphan. `kept` is empty: it was deleted; else it says why it was not."""
 
     ledger_id: int
     kept: str
@@ -205,9 +205,8 @@ class _Claims:
 
 
 async def read_references(tree: Tree) -> References:
-    """What all records name.
-
-    Raises: NotToBeTold: one is damaged, or there are none. MetadataUnavailable.
+    """The ledgers that all records name. Raises: NotToBeTold: one is damaged, or there are none.
+    MetadataUnavailable.
     """
     references = References()
     topics = [path async for path in _topics(tree)]

@@ -70,7 +70,7 @@ class Progress(Protocol):
         """A new bar."""
 
     def reached(self, count: int) -> None:
-        """So much of it is done."""
+        """Report that this much of it is done."""
 
     def done(self) -> None:
         """No bar any more."""

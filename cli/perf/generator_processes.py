@@ -81,10 +81,7 @@ class Processes:
         return results
 
     def total(self, counter: int) -> int:
-        """Of all processes.
-
-        Raises: RunFailed: one of them has ended.
-        """
+        """The sum over all processes. Raises: RunFailed: one of them has ended."""
         for process in self._processes:
             if not process.is_alive():
                 raise RunFailed(

@@ -56,7 +56,7 @@ class NeighbourPlan:
     """Its own."""
     rate: float
     run_id: bytes
-    """Of its own messages."""
+    """The run of its own messages."""
     beside: tuple[str, bytes] | None
     """Topic and run id of the fan-out at the same broker; None: nothing is read of it."""
     beside_size_bytes: int
@@ -64,7 +64,7 @@ class NeighbourPlan:
 
 @dataclass(slots=True)
 class Latencies:
-    """Of the messages since the order before."""
+    """The latencies of the messages since the order before."""
 
     own_ns: list[int] = field(default_factory=list)
     beside_ns: list[int] = field(default_factory=list)

@@ -53,7 +53,7 @@ class Report:
     foreign: int
     publish: dict[str, float | None]
     resumed: dict[str, float | int | None] = field(default_factory=dict)
-    """Of the stuck consumers: their number, the time until they had everything, their losses."""
+    """The stuck consumers: their number, the time until they had everything, their losses."""
     neighbour: dict[str, Any] = field(default_factory=dict)
     """Latency of other clients of the broker, without and with the fan-out; see `neighbour`."""
     broker: BrokerUse | None = None

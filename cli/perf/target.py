@@ -136,7 +136,7 @@ def _token_of(auth_params: str) -> str:
 
 
 NOTHING_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-"""What a socket raises, with TLS or without, that has to wait."""
+"""The exceptions of a socket that has to wait, with TLS or without."""
 
 
 def _nothing() -> int:

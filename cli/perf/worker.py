@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from protocol import pulsar_api_pb2 as pb
 
 READ_BYTES: Final = 64 * 1024
-"""What one read takes at most: six messages of 10 KB."""
+"""The most that one read takes: six messages of 10 KB."""
 BUFFER_BYTES: Final = 1024 * 1024
 CONNECTING_MAX: Final = 200
 """Connections a process opens at once."""

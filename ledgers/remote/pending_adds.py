@@ -64,7 +64,7 @@ class PendingAdds:
         self._runs_since: dict[float, int] = {}
         """How many runs there are of each time."""
         self.size_bytes = 0
-        """Of all pending adds, as their owner counts them."""
+        """The size of all pending adds, as their owner counts them."""
 
     def add(
         self,

@@ -71,7 +71,7 @@ class BasicProvider:
         self._verifications = verifications
         self._digest_key = secrets.token_bytes(32)
         self._digests: dict[str, bytes] = {}
-        """Of right passwords, by user."""
+        """The digests of right passwords, by user."""
 
     async def authenticate(self, evidence: Evidence) -> Identity:
         """Raises: AuthenticationFailed."""

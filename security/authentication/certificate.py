@@ -55,8 +55,8 @@ class CertificateProvider:
 
 
 def common_name(certificate: bytes) -> str:
-    """Of the subject; of several the last one, which Pulsar's notation of names (RFC 2253) has
-    first. Empty: there is none."""
+    """The common name of the subject; of several the last one, which Pulsar's notation of names
+    (RFC 2253) has first. Empty: there is none."""
     try:
         names = load_der_x509_certificate(certificate).subject.get_attributes_for_oid(
             NameOID.COMMON_NAME

@@ -24,7 +24,7 @@ ISSUED_AT = "iat"
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRules:
-    """What a token must say."""
+    """The claims that a token must have."""
 
     role_claim: str = "sub"
     audience_claim: str = ""
@@ -33,7 +33,7 @@ class ClaimRules:
     """One of these must be among the audiences of the token."""
     leeway_seconds: int = 0
     required: tuple[str, ...] = ()
-    """Claims that must be there, whatever they say."""
+    """Claims that must be present, with any value."""
     issued_in_the_past: bool = False
     """Whether a token from the future is refused."""
 

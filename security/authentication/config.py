@@ -13,7 +13,7 @@ from settings.kinds import Bounds, Count, Positive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthenticationConfig:
-    """Whom a server believes what."""
+    """The authentication of a server."""
 
     authenticationEnabled: bool = False
     authenticationProviders: tuple[str, ...] = ()

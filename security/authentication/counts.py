@@ -39,7 +39,7 @@ MINUTES_LEFT: Final = (
 
 @final
 class AuthenticationCounts:
-    """Of one server, since its start."""
+    """The counts of one server, since its start."""
 
     __slots__ = (
         "expired",

@@ -18,16 +18,16 @@ CREDENTIAL_BYTES_MAX: Final = 64 * 1024
 """A larger one is refused before anything looks at it."""
 
 Headers = Mapping[str, str]
-"""Of an HTTP request, with lower-case names."""
+"""The headers of an HTTP request, with lower-case names."""
 
 
 class Flaw(Enum):
-    """What is wrong with credentials, in kinds: metrics count them."""
+    """The kinds of faults of credentials, which metrics count."""
 
     OTHER = auto()
     NOTHING_SHOWN = auto()
     HEADER = auto()
-    """Of an HTTP request."""
+    """A header of an HTTP request."""
     MALFORMED = auto()
     ALGORITHM = auto()
     SIGNATURE = auto()
@@ -35,7 +35,7 @@ class Flaw(Enum):
     CLAIM = auto()
     AUDIENCE = auto()
     ISSUER = auto()
-    """A token of somebody whom nobody trusts."""
+    """A token of an issuer that is not trusted."""
     ISSUER_FAILS = auto()
     """Its documents cannot be had, or are not usable."""
     UNKNOWN_KEY = auto()
@@ -64,7 +64,7 @@ class ProviderRefused(Exception):
 @final
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a peer shows of itself."""
+    """The credentials that a peer shows."""
 
     data: bytes = field(repr=False)
     """The credential."""
@@ -75,7 +75,7 @@ class Evidence:
 @final
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a peer is."""
+    """The identity of a peer."""
 
     role: str
     method: str
@@ -89,7 +89,7 @@ class Provider(Protocol):
 
     @property
     def name(self) -> str:
-        """Of its class in Pulsar, for metrics."""
+        """The name of its class in Pulsar, for metrics."""
 
     @property
     def reasons(self) -> Mapping[Flaw, str]:

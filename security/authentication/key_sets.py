@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 WELL_KNOWN: Final = "/.well-known/openid-configuration"
 KEYS_MAX: Final = 100
 _ALGORITHMS: Final = frozenset({"RS256", "RS384", "RS512", "ES256", "ES384", "ES512"})
-"""Those of Pulsar's provider."""
+"""The algorithms of Pulsar's provider."""
 _PUBLIC: Final = ("kty", "alg", "n", "e", "crv", "x", "y")
 """Members of public keys. To make sense of those of a private key can take libraries minutes."""
 _MEMBER_CHARS_MAX: Final = 2_800
@@ -36,7 +36,7 @@ def discovery_url(issuer: str) -> str:
 def keys_url_of(document: bytes, issuer: str) -> str:
     """Where the keys are, from the description at `discovery_url`.
 
-    Raises: AuthenticationFailed: it is none, or that of somebody else (section 4.3).
+    Raises: AuthenticationFailed: it is none, or that of another issuer (section 4.3).
     """
     found = _json_object(document, "the description of the issuer")
     url = found.get("jwks_uri")
@@ -78,7 +78,7 @@ def _key_of(entry: dict[str, Any]) -> VerificationKey | None:
         return None
     try:
         found = verifying(PyJWK(public).key)
-    except Exception:  # whatever the document of a stranger makes libraries raise
+    except Exception:  # any exception that the document of a stranger causes in libraries
         return None
     wanted = _ALGORITHMS if algorithm is None else _ALGORITHMS & {str(algorithm)}
     algorithms = found.algorithms & wanted

@@ -22,7 +22,7 @@ UNREAD_SECONDS_MAX: Final = 300.0
 
 
 class LeaseAction(Enum):
-    """What is due."""
+    """The action that is due."""
 
     NOTHING = auto()
     CHALLENGE = auto()
@@ -39,7 +39,7 @@ class Lease:
 
     def __init__(self, identity: Identity, *, can_renew: bool) -> None:
         self.identity = identity
-        """Of the credential that is renewed."""
+        """The identity in the credential that is renewed."""
         self._can_renew = can_renew
         self._challenged_at: float | None = None
         """Monotonic: the time for an answer depends on no change of the wall clock."""
@@ -47,8 +47,8 @@ class Lease:
         """Whether an answer to a challenge is being verified."""
 
     def check(self, wall_seconds: float, now: float, *, was_unread: bool = False) -> LeaseAction:
-        """What is due now: `wall_seconds` is Unix time, `now` monotonic. `was_unread`: whether this
-        side has stopped reading the connection since the last look."""
+        """The action that is due now: `wall_seconds` is Unix time, `now` monotonic. `was_unread`:
+        whether this side has stopped reading the connection since the last look."""
         expires_at = self.identity.expires_at
         if expires_at is None or wall_seconds <= expires_at:
             return LeaseAction.NOTHING

@@ -49,11 +49,12 @@ class OwnCredentials(Protocol):
 
     @property
     def certificate_path(self) -> str:
-        """Of the certificate for connections; empty: that of other keys, if there is one."""
+        """The path of the certificate for connections; empty: that of other keys, if there is
+        one."""
 
     @property
     def key_path(self) -> str:
-        """Of its key."""
+        """The path of its key."""
 
     def read(self) -> bytes:
         """The credential in CONNECT, as it is now: may read a file.
@@ -135,7 +136,7 @@ class CertificateCredentials:
 
 
 def own_credentials(plugin: str, parameters: str) -> OwnCredentials | None:
-    """What the two keys say; None: this broker shows nothing.
+    """The credentials that the two keys name; None: this broker shows none.
 
     Raises: ProviderRefused: the plugin is unknown, its parameters have another form, or a file of
         theirs cannot be read.
@@ -205,7 +206,7 @@ def _certificate(parameters: str) -> CertificateCredentials:
 
 
 def _members(text: str) -> dict[str, str]:
-    """Of a JSON object of texts. Raises: ProviderRefused."""
+    """The members of a JSON object of texts. Raises: ProviderRefused."""
     try:
         members: Mapping[str, object] = json.loads(text)
         if all(isinstance(value, str) for value in members.values()):

@@ -38,8 +38,8 @@ def authentication_of(
     wall_seconds: Callable[[], float],
     now: Callable[[], float],
 ) -> Authentication:
-    """What a server with this configuration asks. `fetch` asks issuers for their documents,
-    `wall_seconds` is Unix time, and `now` seconds on a monotonic scale.
+    """The authentication of a server with this configuration. `fetch` asks issuers for their
+    documents, `wall_seconds` is Unix time, and `now` seconds on a monotonic scale.
 
     Raises: ProviderRefused.
     """

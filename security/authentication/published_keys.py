@@ -53,7 +53,7 @@ class _Issuer:
 
 @final
 class PublishedKeys:
-    """Of all issuers. Whoever asks has checked that the issuer is allowed."""
+    """The keys of all issuers. The caller has checked that the issuer is allowed."""
 
     def __init__(self, fetch: Fetch, rules: CacheRules, now: Callable[[], float]) -> None:
         """`now`: seconds on a monotonic scale, so that no change of the wall clock keeps keys for
@@ -71,7 +71,7 @@ class PublishedKeys:
             del self._issuers[next(iter(self._issuers))]
         if self._must_fetch(known, key_id):
             async with known.lock:
-                if self._must_fetch(known, key_id):  # nobody has while this waited
+                if self._must_fetch(known, key_id):  # no other task has while this one waited
                     await self._fetch_keys(issuer, known)
         found = known.keys.get(key_id)
         if found is None or self._age(known) > self._rules.expire_seconds:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 METHOD_HEADER: Final = "x-pulsar-auth-method-name"
 NO_METHOD: Final = "none"
 _SASL: Final = "sasl"
-"""Of Kerberos, which has no provider in Vela."""
+"""The method of Kerberos, which has no provider in Vela."""
 _TRIED_FIRST: Final = ("tls", "basic", "token")
 """The order in which an HTTP request is taken, which Pulsar's hash map decides."""
 
@@ -52,8 +52,8 @@ class Authentication:
         self.counts = counts
 
     async def of_connection(self, method: str, evidence: Evidence) -> Identity:
-        """Who opens a connection with this method. A method that nobody provides makes it the
-        anonymous role, as in Pulsar.
+        """The identity of a client that connects with this method. A method without a provider
+        gives the anonymous role, as in Pulsar.
 
         Raises: AuthenticationFailed.
         """
@@ -80,8 +80,9 @@ class Authentication:
         raise AuthenticationFailed(f"{method}: {'; '.join(failures)}")
 
     async def of_request(self, headers: Headers, certificate: bytes | None) -> Identity:
-        """Who sends an HTTP request; `certificate` as in `Evidence`. Who shows nothing that a
-        provider accepts is the anonymous role, except with a method that it names.
+        """The identity of the sender of an HTTP request; `certificate` as in `Evidence`. Without
+        credentials that a provider accepts it is the anonymous role, unless the request names a
+        method.
 
         Raises: AuthenticationFailed.
         """
@@ -106,7 +107,7 @@ class Authentication:
         return await self.again(method, Evidence(data, certificate))
 
     def _no_method(self) -> str:
-        """What was given as the method is not shown: some users give their secret there."""
+        """The given method is not shown: some users give their secret there."""
         return f"the method is none of those configured: {', '.join(self._providers) or 'none'}"
 
     def _anonymous(self, failure: str) -> Identity:

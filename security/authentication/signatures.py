@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Claims = dict[str, Any]
-"""What a token says. JSON values."""
+"""The claims of a token, as JSON values."""
 
 _COMPACT: Final = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)", re.ASCII)
 _SECRET_BYTES_MIN: Final[Mapping[str, int]] = {"HS256": 32, "HS384": 48, "HS512": 64}
@@ -88,7 +88,7 @@ def verifying(key: object) -> VerificationKey:
 
 
 def header_of(token: str) -> Claims:
-    """What the token says of itself before anything is verified: only good to choose a key.
+    """The header of the token, before anything is verified: only good to choose a key.
 
     Raises: AuthenticationFailed: the token is malformed.
     """
@@ -101,7 +101,7 @@ def unverified_claims(token: str) -> Claims:
 
 
 def verified_claims(token: str, key: VerificationKey) -> Claims:
-    """What the token says, once its signature is verified. Raises: AuthenticationFailed."""
+    """The claims of the token, once its signature is verified. Raises: AuthenticationFailed."""
     _parts(token)
     try:
         payload = _JWS.decode(token, key.key, algorithms=sorted(key.algorithms))

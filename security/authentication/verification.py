@@ -33,7 +33,7 @@ class Verifications:
         self._hashing = trio.CapacityLimiter(HASHING_THREADS)
 
     async def take_turn(self) -> None:
-        """Wait in the queue of those that nobody knows yet."""
+        """Wait in the queue of clients that are not known yet."""
         async with self._turn:
             await trio.lowlevel.checkpoint()
 

@@ -37,7 +37,7 @@ class Service:
         self._requests, self._received = trio.open_memory_channel(10_000)
 
     async def run(self):
-        """Serve, and end the sessions of owners that are not heard of."""
+        """Serve, and end the sessions of owners that are silent."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._expire)
             async for connection, request in self._received:

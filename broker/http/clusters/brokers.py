@@ -47,7 +47,7 @@ async def ready(request: AdminRequest) -> str:
 
 
 async def brokers(request: AdminRequest) -> list[str]:
-    """Of this cluster, whatever cluster is requested."""
+    """The brokers of this cluster, whatever cluster is requested."""
     cluster = request.context.cluster
     return [request.context.broker_id] if cluster is None else sorted(cluster.brokers)
 

@@ -23,7 +23,7 @@ async def get(_request: AdminRequest) -> NoReturn:
 
 
 async def update(_request: AdminRequest) -> NoReturn:
-    """Of all namespaces of a cluster."""
+    """The migration of all namespaces of a cluster."""
     raise Refusal(501, _REFUSED)
 
 

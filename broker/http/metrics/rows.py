@@ -33,7 +33,7 @@ WINDOW_SECONDS: Final = 60.0
 _LATENCIES: Final = len(LATENCY_NAMES) + 1
 _SIZES: Final = len(SIZE_NAMES) + 1
 NO_COUNTS: Final = (0.0,) * (_LATENCIES + 1 + _SIZES + 1 + 2)
-"""Of a topic that stores nothing; the order is that of `numbers_of`."""
+"""The numbers of a topic that stores nothing, in the order of `numbers_of`."""
 _LATENCY_FAMILIES: Final = (
     "pulsar_storage_write_latency",
     "pulsar_storage_ledger_write_latency",

@@ -19,7 +19,7 @@ class EarliestTimes(NamedTuple):
     of_subscriptions: dict[str, int]
     """By name."""
     of_topic: int
-    """Of the slowest subscription; 0: the topic has no backlog."""
+    """The time of the slowest subscription; 0: the topic has no backlog."""
 
 
 async def earliest_times(topic: Topic) -> EarliestTimes:

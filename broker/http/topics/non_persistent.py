@@ -66,8 +66,8 @@ async def those_of_bundle(
 
 
 async def of_bundle(request: AdminRequest) -> list[str] | None:
-    """Those of a bundle, given by its owner; None: no broker owns the bundle. As on Pulsar, names
-    that are reserved for brokers are always included."""
+    """The topics of a bundle, as its owner gives them; None: no broker owns the bundle. As on
+    Pulsar, names that are reserved for brokers are always included."""
     context = request.context
     bundle = await bundle_of(request)
     if context.cluster is not None:

@@ -39,12 +39,13 @@ IN_EVENT_LOOP_BYTES_MAX: Final = 64 * 1024
 """More than this is read, and put together, in a thread."""
 _EARLIEST: Final = {"ledgerId": -1, "entryId": -1}
 _TOPIC_SEGMENT: Final = 6
-"""Of `/admin/v2/{domain}/{tenant}/{namespace}/{topic}/...`, split at slashes."""
+"""The index of `{topic}` in `/admin/v2/{domain}/{tenant}/{namespace}/{topic}/...`, split at
+slashes."""
 
 
 @final
 class PartAnswer(NamedTuple):
-    """What the owner of one partition answered."""
+    """The answer of the owner of one partition."""
 
     name: str
     status: int

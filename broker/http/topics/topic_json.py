@@ -63,7 +63,7 @@ _NO_LEDGER: Final[Json] = {
 }
 CONSUMERS_IN_ROW_MAX: Final = 4
 RANGES_IN_ROW_MAX: Final = 64
-"""Those of a sticky Key_Shared consumer may be thousands: more of them are rows as well."""
+"""A sticky Key_Shared consumer may have thousands of ranges: more than these are rows as well."""
 _STATES: Final = {"Open": "LedgerOpened", "Rolling": "ClosingLedger"}
 """Pulsar's names of states that differ from Vela's."""
 _SUMS_OF_TOPIC: Final = (

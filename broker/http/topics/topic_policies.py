@@ -73,7 +73,7 @@ class TopicPolicy:
     no_body: str = ""
     """Why a request without a body is refused; empty: it changes nothing, as in Pulsar."""
     null: Json = None
-    """What a body of null stands for; None: it changes nothing."""
+    """The value that a body of null stands for; None: it changes nothing."""
     null_removes: bool = False
     """Whether no body, or null, removes it instead."""
     setter: str = "POST"
@@ -271,7 +271,7 @@ def _parameter(request: AdminRequest, name: str) -> int | None:
 
 
 async def _value_of(request: AdminRequest, policy: TopicPolicy) -> Json:
-    """What the request gives, before it is checked; None: nothing."""
+    """The value in the request, before it is checked; None: there is none."""
     if policy.switched_on:
         return True
     return _parameter(request, policy.parameter) if policy.parameter else await request.json()
@@ -281,7 +281,7 @@ def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
     """Its endpoints."""
 
     async def get(request: AdminRequest) -> Response | str | None:
-        """What the topic itself says; with `applied` what is in force."""
+        """The topic's own value; with `applied` the value in force."""
         namespace = await namespace_of(request)
         namespace.topic_level.check(request.topic)
         value = policy.of(own_record(request, namespace), request.context.config.clusterName)

@@ -300,7 +300,7 @@ async def delete_property(request: AdminRequest) -> None:
 
 
 async def _check_shadow(request: AdminRequest, given: dict[str, str]) -> None:
-    """What is put back unchanged makes no shadow.
+    """A property that is put back unchanged makes no shadow.
 
     Raises: Refusal, BrokerError: the properties would make one that may not be made.
     """

@@ -59,7 +59,7 @@ class Authorizer:
         namespace = self._namespaces.current(scope.namespace_name)
         grants = None if namespace is None else namespace.policies.grants
         decision = decide(caller, right, scope, Facts(admins, grants), self.rules)
-        # What is unknown counts as nothing, and more of it never allows less.
+        # Unknown facts count as absent, and additional facts never allow less.
         is_final = admins is not None and (namespace is not None or not scope.namespace_name)
         return decision if is_final or decision.is_allowed else None
 

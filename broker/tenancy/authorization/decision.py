@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the configuration says."""
+    """The rules in the configuration."""
 
     super_users: frozenset[str] = frozenset()
     proxies: frozenset[str] = frozenset()
@@ -37,7 +37,7 @@ class Rules:
 @final
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What an operation is done to. Empty: nothing of this kind."""
+    """The subject of an operation. Empty: nothing of this kind."""
 
     tenant: str = ""
     namespace_name: str = ""
@@ -50,7 +50,7 @@ class Scope:
 @final
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is stored about the scope."""
+    """The stored facts about the scope."""
 
     admins: frozenset[str] | None = None
     """Roles that administer the tenant; None: there is no such tenant."""

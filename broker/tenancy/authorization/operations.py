@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @final
 class Right(Enum):
-    """What a role must have."""
+    """The right that a role must have."""
 
     NONE = auto()
     """Nothing: everyone whom the broker lets in may do it."""
@@ -38,7 +38,7 @@ class Right(Enum):
 
 @final
 class Level(Enum):
-    """What an operation is about. It decides the answer to those who may not do it."""
+    """The kind of subject of an operation. It decides the answer to callers without the right."""
 
     NOTHING = "none"
     SUPER = "super"
@@ -70,7 +70,7 @@ class Operation:
 
 
 UNKNOWN: Final = (Operation(Level.SUPER, Right.SUPER_USER),)
-"""Of what has not said what it asks: only super users may do it."""
+"""The right of an operation without a rule: only super users may do it."""
 _C, _A = Right.CONSUME, Right.TENANT_ADMIN
 _TOPIC: Final[Mapping[str, Right]] = {
     "LOOKUP": Right.LOOKUP,
@@ -124,7 +124,7 @@ _OF_LEVEL: Final[Mapping[Level, Right]] = {
     Level.PACKAGES: Right.PACKAGES_IN_NAMESPACE,
     Level.TOPIC_POLICY: _A,
 }
-"""Of all operations of a level."""
+"""The rights of all operations of a level."""
 _OF_NAME: Final = {Level.TOPIC: _TOPIC, Level.NAMESPACE: _NAMESPACE}
 
 

@@ -64,7 +64,7 @@ class Event(NamedTuple):
 
 
 class EventTaker(Protocol):
-    """What a part is read for."""
+    """The reader of a part."""
 
     async def take(self, event: Event) -> None:
         """The next message. Does not raise."""

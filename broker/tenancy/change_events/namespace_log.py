@@ -48,7 +48,7 @@ MERGES_MAX: Final = 10
 FLAWS_TOLD_MAX: Final = 100
 """Lines of the log about messages that cannot be used, for each reading of a namespace's."""
 REASON_CHARS_MAX: Final = 500
-"""Of such a line: a message may have megabytes."""
+"""The length of such a line: a message may have megabytes."""
 
 log = structlog.get_logger()
 
@@ -185,8 +185,8 @@ class NamespaceLog:
         self._live.set()
 
     async def _take_over(self) -> None:
-        """What Vela used to keep in the metadata store goes into the log, if the topic has no
-        policies there. Another broker that does the same at the same time writes the same."""
+        """Move policies that earlier versions kept in the metadata store into the log, if the topic
+        has none there. Another broker that does the same at the same time writes the same."""
         level = self._level
         for domain, local_name in list(level.nodes.found):
             topic = topic_in(level.namespace_name, domain, local_name)
@@ -238,7 +238,7 @@ class NamespaceLog:
         )
         if self._flaws_told == FLAWS_TOLD_MAX:
             log.error(
-                "more such messages are not told: see who may produce to the log",
+                "further messages of this kind are not logged: check who may produce to the log",
                 namespace=self._level.namespace_name,
                 log=self._level.log_topic.full,
             )

@@ -148,7 +148,7 @@ class LoadedNamespaces:
 
     @property
     def names(self) -> Collection[str]:
-        """Of the namespaces that are answered from memory."""
+        """The namespaces that are answered from memory."""
         return self._namespaces.keys()
 
     async def use(self, config: BrokerConfig) -> None:

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 PARTITIONS_MAX: Final = 100_000
-"""Of all topics of a namespace: a list of its topics names each partition."""
+"""The number of partitions of all topics of a namespace: a list of its topics names each of
+them."""
 _NODES_AT_ONCE: Final = 32
 
 

@@ -75,7 +75,7 @@ class TopicLevel:
             },
             flaw_in,
         )
-        """Those that are to be taken over into the log."""
+        """The nodes that are to be taken over into the log."""
 
     @property
     def is_absent(self) -> bool:

@@ -59,7 +59,7 @@ class BacklogQuota:
 @final
 @dataclass(frozen=True, slots=True)
 class BacklogQuotas:
-    """Those in force for a topic."""
+    """The quotas in force for a topic."""
 
     size: BacklogQuota
     age: BacklogQuota
@@ -76,7 +76,7 @@ class BacklogQuotas:
 
 
 def default_quota(config: BrokerConfig) -> BacklogQuota:
-    """What the configuration says, for both kinds."""
+    """The quotas of the configuration, for both kinds."""
     gigabytes = config.backlogQuotaDefaultLimitGB
     return BacklogQuota(
         int(gigabytes * _GIB) if gigabytes > 0 else config.backlogQuotaDefaultLimitBytes,
@@ -98,8 +98,8 @@ def _nearest(config: BrokerConfig, levels: Levels, kind: str) -> BacklogQuota:
 
 
 def _quota_in(record: Mapping[str, Json]) -> BacklogQuota:
-    """What a level says. Pulsar keeps a quota without a policy if a namespace is created with it,
-    and fails when it is exceeded: such a quota limits nothing here."""
+    """The quota of a level. Pulsar keeps a quota without a policy if a namespace is created with
+    it, and fails when it is exceeded: such a quota limits nothing here."""
     action = record.get("policy")
     if action not in ACTIONS:
         return BacklogQuota(-1, -1, HOLD)

@@ -26,7 +26,7 @@ COUNT_KEYS: Final = frozenset(
 @final
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Those in force for a topic."""
+    """The limits in force for a topic."""
 
     topics_max: int
     """Limit of the namespace."""

@@ -29,7 +29,7 @@ _MAX: Final = "maxDeliveryDelayInMillis"
 @final
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """What is in force for a topic."""
+    """The rules in force for a topic."""
 
     delivers_later: bool
     """Whether a message waits for its time."""
@@ -44,7 +44,7 @@ class Delays:
 
 
 def delays_of(config: BrokerConfig, levels: Levels) -> Delays:
-    """What is in force."""
+    """The rules in force."""
     said = levels.said(FIELD)
     if said is None:
         return Delays(

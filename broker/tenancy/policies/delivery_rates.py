@@ -89,16 +89,17 @@ class SubscribeRate:
 @final
 @dataclass(frozen=True, slots=True)
 class DeliveryRates:
-    """Those in force for a topic."""
+    """The rates in force for a topic."""
 
     topic: DispatchRate
-    """Of all subscriptions of the topic together."""
+    """The rate of all subscriptions of the topic together."""
     subscription: DispatchRate
-    """Of each of them that has no rate of its own."""
+    """The rate of each of them that has none of its own."""
     broker: DispatchRate
-    """Of all subscriptions of the broker together; no namespace and no topic overrides it."""
+    """The rate of all subscriptions of the broker together; no namespace and no topic overrides
+    it."""
     subscribe: SubscribeRate
-    """Of each consumer of the topic."""
+    """The rate of each consumer of the topic."""
     counts_entries: bool
     """Whether a batch counts as one message."""
     limits_caught_up: bool
@@ -106,7 +107,7 @@ class DeliveryRates:
     backlog_entries_min: int
     """A smaller backlog is a small one."""
     own: Mapping[str, DispatchRate] = field(default_factory=dict)
-    """Of single subscriptions, by name."""
+    """The rates of single subscriptions, by name."""
 
     @property
     def free_below_entries(self) -> int:
@@ -141,7 +142,7 @@ def dispatch_rate(policy: str, value: Json) -> Json:
 
 
 def dispatch_rate_in(record: Mapping[str, Json] | None) -> DispatchRate:
-    """What a level says. A period of less than a second is one, as in Pulsar."""
+    """The rate of a level. A period of less than a second counts as one, as in Pulsar."""
     if not record:
         return NO_DISPATCH_RATE
     return DispatchRate(
@@ -172,7 +173,7 @@ def subscribe_rate(policy: str, value: Json) -> Json:
 
 
 def subscribe_rate_in(record: Mapping[str, Json] | None) -> SubscribeRate:
-    """What a level says."""
+    """The rate of a level."""
     if not record:
         return SubscribeRate()
     return SubscribeRate(
@@ -187,7 +188,7 @@ def record_of_subscribe(rate: SubscribeRate) -> dict[str, Json]:
 
 
 def delivery_rates_of(config: BrokerConfig, levels: Levels) -> DeliveryRates:
-    """Those in force."""
+    """The rates in force."""
 
     def said(name: str) -> list[Json]:
         return [(each.get(name) or {}).get(config.clusterName) for each in levels]

@@ -105,7 +105,7 @@ class EffectivePolicies:
     schema_validation_enforced: bool
     """Producers without a schema are refused on a topic that has one."""
     compaction_threshold_bytes: int
-    """Of backlog; 0: never. Vela does not compact topics yet."""
+    """Bytes of backlog; 0: never. Vela does not compact topics yet."""
     dispatch_waits_for_acks: bool
     """Whether delivery pauses while there are more holes between acknowledgements than are
     stored."""
@@ -116,11 +116,11 @@ class EffectivePolicies:
     subscription_expiration_minutes: int
     """How long subscriptions without consumers are kept; 0 = for ever. No topic overrides it."""
     subscription_types: frozenset[str]
-    """Of new consumers."""
+    """The permitted types of new consumers."""
     rates: Rates
     delivery: DeliveryRates
     resource_group: str
-    """Of its namespace; empty: none."""
+    """The group of its namespace; empty: none."""
 
 
 def resolve(

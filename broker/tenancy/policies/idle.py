@@ -34,7 +34,7 @@ _DELETES: Final = "deleteWhileInactive"
 @final
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """What is in force for a topic."""
+    """The policy in force for a topic."""
 
     deletes: bool
     when_caught_up: bool
@@ -44,7 +44,7 @@ class Idle:
 
 
 def idle_of(config: BrokerConfig, levels: Levels) -> Idle:
-    """What is in force."""
+    """The policy in force."""
     said = {**_of_broker(config), **(levels.said(FIELD) or {})}
     return Idle(
         deletes=bool(said.get(_DELETES)),

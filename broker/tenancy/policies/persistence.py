@@ -28,7 +28,7 @@ _NUMBERS: Final = {
 """Fields of the record, with their names in texts."""
 _RATE: Final = "managedLedgerMaxMarkDeleteRate"
 _UNSAID: Final = 2
-"""Of a record that leaves one of the numbers out."""
+"""The value for a number that a record leaves out."""
 
 
 @final
@@ -43,7 +43,7 @@ class Persistence:
 
 
 def persistence_of(config: BrokerConfig) -> Persistence:
-    """What the configuration says."""
+    """The persistence in the configuration."""
     return Persistence(
         config.managedLedgerDefaultEnsembleSize,
         config.managedLedgerDefaultWriteQuorum,
@@ -65,7 +65,7 @@ def violated_quorum_rule(config: BrokerConfig) -> str:
 
 
 def persistence_in(record: Mapping[str, Json]) -> Persistence:
-    """What the record of a namespace or topic says."""
+    """The persistence in the record of a namespace or topic."""
     ensemble, write, ack = (int(record.get(name, _UNSAID)) for name in _NUMBERS)
     return Persistence(ensemble, write, ack, float(record.get(_RATE, 0.0)))
 

@@ -58,7 +58,7 @@ def publish_rate(policy: str, value: Json) -> Json:
 
 
 def publish_rate_in(record: Mapping[str, Json] | None) -> PublishRate:
-    """What a level says."""
+    """The rate of a level."""
     if not record:
         return NO_PUBLISH_RATE
     return PublishRate(
@@ -69,19 +69,19 @@ def publish_rate_in(record: Mapping[str, Json] | None) -> PublishRate:
 @final
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Those in force for a topic."""
+    """The rates in force for a topic."""
 
     publish: PublishRate
-    """Of all producers of the topic together."""
+    """The rate of all producers of the topic together."""
     broker_publish: PublishRate
-    """Of all topics of the broker together; no namespace and no topic overrides it."""
+    """The rate of all topics of the broker together; no namespace and no topic overrides it."""
 
 
 NO_RATES: Final = Rates(NO_PUBLISH_RATE, NO_PUBLISH_RATE)
 
 
 def rates_of(config: BrokerConfig, levels: Levels) -> Rates:
-    """Those in force."""
+    """The rates in force."""
 
     def said(field: str) -> list[Json]:
         return [(each.get(field) or {}).get(config.clusterName) for each in levels]

@@ -86,7 +86,7 @@ class Policies:
 
     @property
     def grants(self) -> Grants:
-        """Who may do what; `flaw_in` has checked that it can be read."""
+        """The grants; `flaw_in` has checked that they can be read."""
         if self._grants is None:
             self._grants = grants_in(self.fields)
         return self._grants

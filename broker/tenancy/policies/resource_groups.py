@@ -42,7 +42,7 @@ class Budget:
 @final
 @dataclass(frozen=True, slots=True)
 class ResourceGroup:
-    """What all namespaces of the group may do together."""
+    """The budgets that all namespaces of the group share."""
 
     publish: Budget = Budget()
     dispatch: Budget = Budget()
@@ -59,6 +59,6 @@ def group_record(before: Mapping[str, Json] | None, given: Mapping[str, Json]) -
 
 
 def group_in(record: Mapping[str, Json]) -> ResourceGroup:
-    """What a record says. Raises: ValueError, TypeError: it is damaged."""
+    """The group in a record. Raises: ValueError, TypeError: it is damaged."""
     numbers = [max(0, int(record.get(name) or 0)) for name in _FIELDS]
     return ResourceGroup(Budget(*numbers[:2]), Budget(*numbers[2:]))

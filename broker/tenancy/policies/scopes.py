@@ -102,7 +102,7 @@ class NamespacePolicies:
 
     @property
     def grants(self) -> Grants:
-        """Who may do what in the namespace."""
+        """The grants in the namespace."""
         return self.record.grants
 
     def of_topic(self, topic: TopicName) -> TopicPolicies:
@@ -141,8 +141,8 @@ class NamespacePolicies:
         self.effective = resolve(self._broker.config, self.record, None, self.bookie_groups)
 
     def watched(self) -> Iterator[TopicPolicies]:
-        """Those that watch. Others may come and go between two steps: who comes has what is in
-        force then."""
+        """The topics that watch. Others may come and go between two steps: a topic that comes has
+        the policies then in force."""
         for key in list(self._watched):
             yield from self._watched_of(key)
 
@@ -209,7 +209,7 @@ class TopicPolicies:
         self._record: Mapping[str, Any] | None = None
         self._of_namespace = namespace.effective
         self._own = namespace.effective
-        """What the two before it result in."""
+        """The result of the two attributes before it."""
         self._seen = self.effective
         """The policies of which its watcher was notified last."""
         self._told = self._ended = 0
@@ -254,7 +254,7 @@ class TopicPolicies:
 
 
 async def _tell(topics: Iterable[TopicPolicies]) -> None:
-    """Of all topics, TOLD_AT_ONCE in a turn. Raises: see `NamespacePolicies.replace`."""
+    """Notify all topics, TOLD_AT_ONCE in a turn. Raises: see `NamespacePolicies.replace`."""
     failures: list[Exception] = []
 
     async def tell(topic: TopicPolicies) -> None:

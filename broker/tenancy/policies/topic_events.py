@@ -32,9 +32,9 @@ EVENT_BYTES_MAX: Final = 128 * 1024
 BATCH_MAX: Final = 1_000
 """Messages in one. Pulsar writes each by itself."""
 SCHEMA_CHARS_MAX: Final = 64 * 1024
-"""That of Pulsar has 6,000."""
+"""The schema of Pulsar has 6,000."""
 SCHEMA_DEPTH_MAX: Final = 16
-"""Of types in types; in that of Pulsar it is 10."""
+"""Levels of types within types; the schema of Pulsar has 10."""
 _EVENT: Final = "topicPoliciesEvent"
 _UNREADABLE: Final = (
     EOFError,

@@ -30,7 +30,7 @@ class Kept:
 
     position: Position
     version: bytes = NO_VERSION
-    """Of the schema with which it was written."""
+    """The version of the schema with which it was written."""
     policies: Mapping[str, Json] | None = None
     """Names of the message. None: the topic has none."""
     flaw: str = ""
@@ -41,7 +41,7 @@ class Kept:
 
 @final
 class TopicPolicyMap:
-    """Those of one namespace."""
+    """The policies of the topics of one namespace."""
 
     def __init__(self, cluster: str, flaw_in: Callable[[Json], str]) -> None:
         """`flaw_in` returns why fields cannot be in force; empty: they can."""
@@ -49,8 +49,8 @@ class TopicPolicyMap:
         self._flaw_in = flaw_in
         self._kept: dict[str, Kept] = {}
         self.fields: dict[TopicKey, Json] = {}
-        """Those in force, names of a namespace's record. What holds in all clusters gives way to
-        what holds in this one."""
+        """The policies in force, by the names of a namespace's record. Policies for all clusters
+        give way to those for this one."""
         self.damage: dict[TopicKey, MetadataError] = {}
         """The refusal of what needs the policies of this topic."""
 
@@ -62,7 +62,8 @@ class TopicPolicyMap:
         return self._kept.get(key)
 
     def own_fields(self, topic: TopicName, *, is_global: bool) -> dict[str, Json]:
-        """What is set for the topic in this cluster, or in all: names of a namespace's record."""
+        """The policies set for the topic in this cluster, or in all, by the names of a namespace's
+        record."""
         kept = self._kept.get(message_key(topic, is_global=is_global))
         return {} if kept is None else fields_in(kept.policies or {}, self._cluster)
 

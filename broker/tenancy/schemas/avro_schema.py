@@ -146,7 +146,7 @@ class AvroType:
         self.required: frozenset[str] = frozenset()
         """Names of the fields without a default."""
         self.item: AvroType = self
-        """Of an array; of a map its values."""
+        """The type of an array's items, or of a map's values."""
         self.branches: tuple[AvroType, ...] = ()
         self.symbols: tuple[str, ...] = ()
         self.enum_default: str | None = None

@@ -54,7 +54,7 @@ class StoredSchema:
 
 
 def locator_parts(index: Sequence[IndexEntry]) -> Iterator[bytes]:
-    """What `encode_locator` joins; each part takes about a millisecond."""
+    """The parts that `encode_locator` joins; each part takes about a millisecond."""
     yield formats.SchemaLocator(info=_rows(index[-1:])[0]).SerializePartialToString()
     for start in range(0, len(index), _ROWS_PER_PART):
         rows = _rows(index[start : start + _ROWS_PER_PART])
@@ -88,7 +88,7 @@ def decode_locator(data: bytes) -> tuple[IndexEntry, ...]:
 
 
 def entry_parts(before: Sequence[IndexEntry], record: bytes, digest: bytes) -> Iterator[bytes]:
-    """What `encode_entry` joins; each part takes about a millisecond."""
+    """The parts that `encode_entry` joins; each part takes about a millisecond."""
     listed = before or (IndexEntry(0, _NOWHERE, _NOWHERE, digest),)
     yield formats.SchemaEntry(schema_data=record).SerializePartialToString()
     for start in range(0, len(listed), _ROWS_PER_PART):
@@ -146,7 +146,7 @@ def decode_record(version: int, data: bytes) -> StoredSchema:
 
 
 def ledger_custom_metadata(schema_id: str) -> dict[str, bytes]:
-    """Whose a ledger is, as real Pulsar marks its own."""
+    """The owner of a ledger, as real Pulsar marks its own."""
     return dict([_APPLICATION, _COMPONENT]) | {_SCHEMA_ID: schema_id.encode()}
 
 

@@ -56,8 +56,8 @@ LISTED_SECONDS_MAX: Final = 600.0
 """A ledger is listed so soon after it was made, or given up: what is older and not listed is an
 orphan."""
 VERSIONS_MAX: Final = 10_000
-"""Of one topic since its last forced deletion. The list of them is written with each new one, and
-ZooKeeper takes nodes of less than 1 MB."""
+"""The number of versions of a topic since its last forced deletion. Their list is written with each
+new one, and ZooKeeper takes nodes of less than 1 MB."""
 ENTRY_BYTES_MAX: Final = 5 * 1024 * 1024
 """As for messages: bookies end the connection of a client that sends more."""
 _READS_AT_ONCE_MAX: Final = 32

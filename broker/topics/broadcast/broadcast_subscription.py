@@ -161,7 +161,7 @@ class BroadcastSubscription(BroadcastMembers):
             self.fanout.tail_moved()
 
     def limits_changed(self) -> None:
-        """Those that the former bound of unacknowledged messages blocked may go on."""
+        """Consumers that the former bound of unacknowledged messages blocked may go on."""
         self.fanout.limits_changed()
         groups = self.groups
         if groups.bound_unacked(self.context.limits.max_unacked_messages_per_consumer):

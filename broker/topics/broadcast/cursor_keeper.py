@@ -111,8 +111,8 @@ class CursorKeeper:
         self._wanted = 0
         self._waiters: deque[StoreWaiter] = deque()
         self._waiters_wanted: deque[int] = deque()
-        """What each of the waiters waits for. One deque of pairs would be an object more for each
-        of them, and the garbage collector would look at all of these."""
+        """The state that each of the waiters waits for. One deque of pairs would need one more
+        object for each of them, all of which the garbage collector would visit."""
         self._stored = 0
         self._attempts = 0
         self._wake = trio.Event()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from broker.topics.subscription.consumer import AckRuns, ConsumerSession
 
     Slots = array[int]
-    """Of type "i"."""
+    """An array of type "i"."""
 
 GroupKey = tuple[int, int]
 """(ordinal sent last, epoch of the consumers)."""

@@ -90,7 +90,7 @@ class SnapshotStore:
         self._places: dict[ChunkKey, ChunkPlace] = {}
         self._ledger: AwaitedLedger | None = None
         self._foreign_id: int | None = None
-        """A ledger of somebody else that the cursor named. It is neither fenced nor deleted."""
+        """A ledger of another owner that the cursor named. It is neither fenced nor deleted."""
         self.lost = False
         """Set when `load` found that the stored state is gone."""
 

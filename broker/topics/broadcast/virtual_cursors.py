@@ -51,7 +51,7 @@ class Ragged:
         self.holes: BitMap64 = BitMap64()
         """Entries acknowledged after the position."""
         self.batches: dict[int, int] = {}
-        """Of partly acknowledged entries: the messages left, as bits."""
+        """The messages left of partly acknowledged entries, as bits."""
 
     def __bool__(self) -> bool:
         return bool(self.holes) or bool(self.batches)

@@ -37,7 +37,7 @@ class WindowMemory:
         self.used_bytes = 0
 
     def share_bytes(self, holder: Holder) -> int:
-        """What this window may use, the others with entries counted."""
+        """The bytes that this window may use, given the others with entries."""
         others = len(self._holders) - (holder in self._holders)
         return self._bytes_max // (others + 1)
 

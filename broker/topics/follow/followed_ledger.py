@@ -82,7 +82,7 @@ class FollowedLedger(ReadableLedger):
         super().__init__(context, ledger_list, self._spawn)
         self.shadow = shadow
         self.policies = policies
-        """Those of new ledgers and retention are the source's."""
+        """The policies of new ledgers and of retention are the source's."""
         self.listener: AppendListener | None = None
         self.entries_added = 0
         self.size_added_bytes = 0

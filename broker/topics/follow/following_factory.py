@@ -59,10 +59,10 @@ log = structlog.get_logger()
 
 
 class ShadowRights(Protocol):
-    """Who may read what."""
+    """The rights to read."""
 
     async def check_shadow(self, shadow: TopicName, source: TopicName) -> None:
-        """Raises: AuthorizationError: nobody who administers the shadow may consume from the
+        """Raises: AuthorizationError: no role that administers the shadow may consume from the
         source."""
 
 
@@ -167,7 +167,7 @@ class FollowingFactory:
     async def create(self, shadow: TopicName, properties: Mapping[str, str]) -> None:
         """Make a topic that is a shadow from the beginning.
 
-        Raises: as `check`. ServiceNotReady: somebody else makes a topic of this name.
+        Raises: as `check`. ServiceNotReady: another request makes a topic of this name.
         """
         await self.check(shadow, properties)
         record = encode_ledger_record(LedgerRecord((), None, dict(properties)))
@@ -195,7 +195,7 @@ class FollowingFactory:
             raise NotAllowed(f"{source.full} is a shadow itself, and has none")
 
     async def _may_follow(self, shadow: TopicName, source: TopicName) -> None:
-        """Raises: AuthorizationError. ServiceNotReady: nobody can say yet."""
+        """Raises: AuthorizationError. ServiceNotReady: it cannot be decided yet."""
         if self._rights is None:
             raise ServiceNotReady("this broker is starting: try again")
         await self._rights.check_shadow(shadow, source)

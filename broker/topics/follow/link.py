@@ -47,7 +47,7 @@ log = structlog.get_logger()
 
 
 class Follower(Protocol):
-    """What the link is for: the ledger that follows."""
+    """The ledger that follows, as the link uses it."""
 
     async def take(self, entries: list[Entry]) -> None:
         """These entries are confirmed, in order. Some may have been there before.
@@ -286,7 +286,7 @@ class Link:
             try:
                 connection.send(frames)
             except LinkLost:
-                return  # whoever is attached next learns where the owner keeps it
+                return  # the share that is attached next learns where the owner keeps it
 
     def _connected(self) -> OwnerConnection:
         if self._connection is None or not self._is_live:

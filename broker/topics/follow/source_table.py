@@ -37,7 +37,7 @@ class SourceTable:
 
     def __init__(self) -> None:
         self.table = LedgerTable(())
-        """Of all other rooms' arithmetic. Only this object changes it."""
+        """The table for the arithmetic of all others. Only this object changes it."""
         self.is_terminated = False
 
     def apply(self, record: LedgerRecord) -> bool:
