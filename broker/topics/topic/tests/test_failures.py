@@ -6,6 +6,7 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
+from broker.managed_ledger.kept_readers import BookieReaders
 from broker.net.tests.harness import T, running
 from broker.topics.topic.dedup_part import DEDUPLICATION
 from broker.topics.topic.persistent import PersistentTopic
@@ -177,10 +178,9 @@ async def test_storage_that_fails_in_a_new_way_is_tried_again(monkeypatch):
         await connection.producer(TOPIC)
         await connection.publish(0)
         await connection.expect(T.SEND_RECEIPT)
-        reader = topic.ledger._reader
         topic.ledger._cache.clear()
         with monkeypatch.context() as patch, capture_logs() as logs:
-            patch.setattr(reader, "_reader_of", full)
+            patch.setattr(BookieReaders, "reader_of", full)
             await connection.subscribe(
                 TOPIC, permits=10, initialPosition=pb.CommandSubscribe.Earliest
             )
