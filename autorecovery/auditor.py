@@ -2,10 +2,9 @@
 
 After bookies were lost it reads the metadata of all ledgers and marks those that name a bookie that
 is not registered. At long intervals it reads the copies of all closed ledgers, too, at a bounded
-rate: that may take days, and no audit waits for it. The order of the ledgers is by chance, so that
-auditors that end early miss no ledger for good.
-
-A ledger whose metadata is damaged is told of and left out: no other ledger suffers.
+rate: that may take days, and no audit waits for it. It goes on where it was after the store could
+not be reached, and rests while autorecovery is switched off. The order of the ledgers is by chance,
+so that auditors that end early miss no ledger for good.
 """
 
 from __future__ import annotations
@@ -22,19 +21,16 @@ from autorecovery.copies import CopyReader, ReadPace
 from autorecovery.fragments import BAD, CopyState, bookies_of, fragments_of
 from autorecovery.schedule import AuditSchedule
 from autorecovery.statistics import Distribution
-from metadata.ledger_list import live_ledgers
+from autorecovery.sweep import LedgerSweep, for_each_ledger
 from metadata.store import MetadataUnavailable, SessionState
-from protocol.bookkeeper.ledger_metadata import InvalidMetadata, decode_ledger_metadata
 from protocol.bookkeeper.paths import (
     AVAILABLE_ROOT,
     READ_ONLY_ROOT,
     UNDERREPLICATION_ROOT,
-    ledger_path,
 )
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Awaitable, Callable
 
     from autorecovery.config import AutorecoveryConfig
     from autorecovery.marks import Marks
@@ -47,7 +43,6 @@ log = structlog.get_logger()
 RETRY_S: Final = 5.0
 LOOK_AGAIN_S: Final = 60.0
 """Whether copies may be checked, while replication is switched off."""
-READS_AT_ONCE: Final = 16
 _READ_ONLY_NAME: Final = READ_ONLY_ROOT.rpartition("/")[2]
 
 
@@ -66,50 +61,15 @@ async def writable_bookies(store: MetadataStore) -> frozenset[str]:
     return frozenset(await store.children(AVAILABLE_ROOT)) - {_READ_ONLY_NAME}
 
 
-async def for_each_ledger(
-    store: MetadataStore,
-    look: Callable[[int, LedgerMetadata], Awaitable[None]],
-    order: random.Random | None = None,
-) -> int:
-    """Call `look` for every ledger that exists all the time, some at once, by ids or in an order by
-    chance. Returns the number of ledgers whose metadata is damaged. Raises: MetadataUnavailable."""
-    pending = sorted(await live_ledgers(store), reverse=True)
-    if order is not None:
-        order.shuffle(pending)
-    damaged = 0
+@final
+class _CopyCheck:
+    """A look at the copies of all ledgers, which may take days."""
 
-    async def work() -> None:
-        nonlocal damaged
-        while pending:
-            ledger_id = pending.pop()
-            path = ledger_path(ledger_id)
-            stored = await store.get(path)
-            if stored is None:
-                continue
-            try:
-                metadata = decode_ledger_metadata(stored[0])
-            except InvalidMetadata as error:
-                damaged += 1
-                log.error("ledger metadata is damaged", path=path, reason=str(error))
-                continue
-            await look(ledger_id, metadata)
-
-    failure: MetadataUnavailable | None = None
-
-    async def work_unless_failed(scope: trio.CancelScope) -> None:
-        nonlocal failure
-        try:
-            await work()
-        except MetadataUnavailable as error:
-            failure = error
-            scope.cancel()
-
-    async with trio.open_nursery() as nursery:
-        for _ in range(READS_AT_ONCE):
-            nursery.start_soon(work_unless_failed, nursery.cancel_scope)
-    if failure is not None:
-        raise failure
-    return damaged
+    def __init__(self, sweep: LedgerSweep, pace: ReadPace) -> None:
+        self.sweep = sweep
+        self.pace = pace
+        self.begun = trio.current_time()
+        self.marked = 0
 
 
 @final
@@ -144,6 +104,10 @@ class Auditor:
         self.check_times = Distribution()
         """Milliseconds of a look at the copies of all ledgers."""
         self.marked_per_audit = Distribution()
+        self.is_checking = False
+        """Whether copies are being looked at now."""
+        self._check: _CopyCheck | None = None
+        """The look at copies that is not at its end, also while it rests."""
         self._schedule = AuditSchedule(
             config.auditorPeriodicBookieCheckInterval, config.lostBookieRecoveryDelay, 0.0
         )
@@ -168,6 +132,7 @@ class Auditor:
         ]
         self._former_delayed = self.audits_delayed
         self._former_cancelled = self.delays_cancelled
+        self._check = None
         schedule = self._schedule = AuditSchedule(
             config.auditorPeriodicBookieCheckInterval,
             config.lostBookieRecoveryDelay,
@@ -224,12 +189,36 @@ class Auditor:
                 await trio.sleep_until(await self._next_ledgers_check())
                 is_live = self._store.session_state is SessionState.LIVE
                 if is_live and not await self._marks.is_disabled():
-                    await self.check_ledgers()
+                    await self._check_until_disabled()
                 else:
                     await trio.sleep(LOOK_AGAIN_S)
             except MetadataUnavailable as error:
                 log.warning("no check of copies now", reason=str(error))
                 await trio.sleep(RETRY_S)
+
+    async def _check_until_disabled(self) -> None:
+        """`check_ledgers`, which is left where it is when autorecovery is switched off. Raises:
+        MetadataUnavailable."""
+        failure: MetadataUnavailable | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._cancel_when_disabled, nursery.cancel_scope)
+            try:
+                await self.check_ledgers()
+            except MetadataUnavailable as error:
+                failure = error
+            nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    async def _cancel_when_disabled(self, scope: trio.CancelScope) -> None:
+        while True:
+            await trio.sleep(RETRY_S)
+            try:
+                if await self._marks.is_disabled():
+                    log.info("check of copies rests: autorecovery is disabled")
+                    scope.cancel()
+            except MetadataUnavailable:
+                continue  # the check itself notices
 
     async def mark_lost(self, registered: frozenset[str]) -> int:
         """Mark the ledgers that name bookies which are not registered. Returns how many.
@@ -246,6 +235,7 @@ class Auditor:
                 await self._marks.add(ledger_id, sorted(lost), _wall_ms())
                 marked += 1
 
+        await self._marks.mark_damaged_again(_wall_ms())
         self.ledgers_damaged = await for_each_ledger(self._store, look)
         self.audits += 1
         self.ledgers_marked += marked
@@ -261,44 +251,54 @@ class Auditor:
 
     async def check_ledgers(self) -> int:
         """Look at the copies of all closed ledgers, and mark those that lack one. Returns how many.
+        After a failure, or a cancellation, the next call goes on where this one was.
 
         Raises: MetadataUnavailable.
         """
-        config = self._config
-        marked = 0
-        begun = trio.current_time()
-        pace = ReadPace(config.auditorReadBytesPerSecond)
+        check = self._check
+        if check is None:
+            sweep = await LedgerSweep.begin(self._store, self._chance)
+            pace = ReadPace(self._config.auditorReadBytesPerSecond)
+            check = self._check = _CopyCheck(sweep, pace)
 
         async def look(ledger_id: int, metadata: LedgerMetadata) -> None:
-            nonlocal marked
+            is_marked = await self._check_copies(ledger_id, metadata, check.pace)
+            check.marked += is_marked
             self.ledgers_checked += 1
-            reader = CopyReader(
-                self._pool.bookies, ledger_id, metadata, config.readEntryTimeout, pace
-            )
-            registered = frozenset((*self._pool.writable, *self._pool.read_only))
-            copies = await reader.states(
-                registered, config.auditorLedgerVerificationPercentage, self._chance
-            )
-            lost: set[str] = set()
-            damaged: set[str] = set()
-            for fragment in fragments_of(metadata):
-                for place, bookie_id in enumerate(fragment.ensemble):
-                    state = copies[fragment.first, place]
-                    if state in BAD:
-                        (lost if state is CopyState.LOST else damaged).add(bookie_id)
-            if damaged:
-                await self._marks.add_damaged(ledger_id, sorted(damaged), _wall_ms())
-            if lost:
-                await self._marks.add(ledger_id, sorted(lost), _wall_ms())
-            marked += bool(lost or damaged)
 
-        await for_each_ledger(self._store, look, self._chance)
+        self.is_checking = True
+        try:
+            await check.sweep.run(look)
+        finally:
+            self.is_checking = False
         now_ms = records.encode_ledgers_checked(_wall_ms())
         await self._store.put(records.LEDGERS_CHECKED_PATH, now_ms, None)
-        self.ledgers_marked += marked
-        self.check_times.add((trio.current_time() - begun) * 1000)
-        log.info("copies of all ledgers checked", ledgers_marked=marked)
-        return marked
+        self._check = None
+        self.ledgers_marked += check.marked
+        self.check_times.add((trio.current_time() - check.begun) * 1000)
+        log.info("copies of all ledgers checked", ledgers_marked=check.marked)
+        return check.marked
+
+    async def _check_copies(self, ledger_id: int, metadata: LedgerMetadata, pace: ReadPace) -> bool:
+        """Whether the ledger was marked. Raises: MetadataUnavailable."""
+        config = self._config
+        reader = CopyReader(self._pool.bookies, ledger_id, metadata, config.readEntryTimeout, pace)
+        registered = frozenset((*self._pool.writable, *self._pool.read_only))
+        copies = await reader.states(
+            registered, config.auditorLedgerVerificationPercentage, self._chance
+        )
+        lost: set[str] = set()
+        damaged: set[str] = set()
+        for fragment in fragments_of(metadata):
+            for place, bookie_id in enumerate(fragment.ensemble):
+                state = copies[fragment.first, place]
+                if state in BAD:
+                    (lost if state is CopyState.LOST else damaged).add(bookie_id)
+        if damaged:
+            await self._marks.add_damaged(ledger_id, sorted(damaged), _wall_ms())
+        if lost:
+            await self._marks.add(ledger_id, sorted(lost), _wall_ms())
+        return bool(lost or damaged)
 
     async def _next_ledgers_check(self) -> float:
         """On the scale of trio's clock."""

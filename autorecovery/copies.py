@@ -270,7 +270,8 @@ class Copier:
                     entry_id += await self._copy_run(fragment, place, entry_id, end, target)
 
     async def _complete(self, fragment: Fragment, place: int) -> None:
-        """What the bookie lacks or has damaged, and nothing else. Raises: NoSource, NotStored."""
+        """What the bookie lacks or has damaged, with the rest of its batch. Raises: NoSource,
+        NotStored."""
         target = fragment.ensemble[place]
         without_source: list[NoSource] = []
         for first, last in fragment.runs_at(place):

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from autorecovery import records
-from autorecovery.auditor import for_each_ledger, registered_bookies, writable_bookies
+from autorecovery.auditor import registered_bookies, writable_bookies
 from autorecovery.election import current_auditor
 from autorecovery.fragments import bookies_of, fragments_of
+from autorecovery.sweep import for_each_ledger
 from metadata.store import NodeNotFound, VersionConflict
 from protocol.bookkeeper.paths import cookie_path
 

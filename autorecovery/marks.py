@@ -10,8 +10,9 @@ work, so that a later word about the ledger is not lost.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from autorecovery import records
 from metadata.store import (
@@ -36,6 +37,7 @@ _CONTENTION_MAX = 100
 """Attempts to change a mark that others change at the same time."""
 _LEVELS = 4
 """Of the tree of marks, above its leaves."""
+_LEDGER_ID: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 
 
 class WrongLayout(Exception):
@@ -52,8 +54,8 @@ class Mark:
     version: int
     damaged: frozenset[str] = frozenset()
     """Bookies whose copies are said to be damaged somewhere."""
-    damage_version: int = 0
-    """Of the node that says so, if there is one."""
+    damage_version: int | None = None
+    """Of the node that says so; None: there is none."""
 
 
 @final
@@ -123,14 +125,28 @@ class Marks:
         if found is None:
             return None
         damage = await self._store.get(records.damage_path(ledger_id))
-        damaged, damage_version = damage if damage is not None else (b"", 0)
         return Mark(
             ledger_id,
             records.replicas_of_mark(found[0]),
             found[1],
-            frozenset(records.replicas_of_mark(damaged)),
-            damage_version,
+            frozenset() if damage is None else frozenset(records.replicas_of_mark(damage[0])),
+            None if damage is None else damage[1],
         )
+
+    async def mark_damaged_again(self, now_ms: int) -> int:
+        """Mark the ledgers again that only the word of damage is left of: whoever wrote it ended
+        before it wrote the mark, or whoever deleted the mark ended, or does not know that word.
+        Returns how many. A worker then deletes both."""
+        count = 0
+        for name in await self._store.children(records.DAMAGE_ROOT):
+            ledger_id = int(name) if _LEDGER_ID.fullmatch(name) else None
+            if ledger_id is None or await self._store.exists(underreplicated_path(ledger_id)):
+                continue
+            found = await self._store.get(records.damage_path(ledger_id))
+            if found is not None:
+                await self.add(ledger_id, records.replicas_of_mark(found[0]), now_ms)
+                count += 1
+        return count
 
     async def ledger_ids(self, order: random.Random | None = None) -> AsyncGenerator[int]:
         """All marked ledgers; shuffled, so that several workers begin with different ones."""
@@ -204,12 +220,9 @@ class Marks:
         except VersionConflict:
             return False
         except NodeNotFound:
+            await self._remove_damage(mark)
             return True
-        if mark.damaged:
-            try:
-                await self._store.delete(records.damage_path(mark.ledger_id), mark.damage_version)
-            except (NodeNotFound, VersionConflict):
-                pass  # a later word: the mark that follows it will be worked on
+        await self._remove_damage(mark)
         for _level in range(_LEVELS):
             path = path.rpartition("/")[0]
             try:
@@ -217,3 +230,11 @@ class Marks:
             except (NodeNotFound, VersionConflict):
                 break  # it has other marks below it, or is no node of its own
         return True
+
+    async def _remove_damage(self, mark: Mark) -> None:
+        if mark.damage_version is None:
+            return
+        try:
+            await self._store.delete(records.damage_path(mark.ledger_id), mark.damage_version)
+        except (NodeNotFound, VersionConflict):
+            pass  # a later word: the mark that follows it will be worked on

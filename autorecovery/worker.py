@@ -64,6 +64,19 @@ class Incomplete(Exception):
 
 
 @final
+class _Tried:
+    """What was tried for one ledger, and is not tried again."""
+
+    __slots__ = ("filled", "refused")
+
+    def __init__(self) -> None:
+        self.refused: set[str] = set()
+        """Bookies that did not store what they were given."""
+        self.filled: set[tuple[int, int]] = set()
+        """Copies, as in Copies, that were filled, or should have been."""
+
+
+@final
 class ReplicationWorker:
     """See the module docstring."""
 
@@ -191,8 +204,7 @@ class ReplicationWorker:
 
         Raises: Incomplete, MetadataUnavailable.
         """
-        refused: set[str] = set()
-        filled: set[tuple[int, int]] = set()
+        tried = _Tried()
         for _round in range(_ROUNDS_MAX):
             stored = await self._store.get(ledger_path(ledger_id))
             if stored is None:
@@ -203,11 +215,10 @@ class ReplicationWorker:
             except InvalidMetadata as error:
                 raise Incomplete(f"{ledger_path(ledger_id)} is damaged: {error}") from error
             copies = await self._look(ledger_id, metadata, suspected)
-            found = findings(metadata, copies, frozenset(self._pool.writable), filled)
+            found = findings(metadata, copies, frozenset(self._pool.writable), tried.filled)
             for repair in found.repairs:
-                filled |= {(repair.fragment.first, place) for place in repair.fill}
                 metadata, version = await self._repair(
-                    ledger_id, metadata, stored[1], repair, refused
+                    ledger_id, metadata, stored[1], repair, tried
                 )
                 if version is None:
                     break  # another process changed the ledger: look again
@@ -240,7 +251,7 @@ class ReplicationWorker:
         metadata: LedgerMetadata,
         version: int,
         repair: Repair,
-        refused: set[str],
+        tried: _Tried,
     ) -> tuple[LedgerMetadata, int | None]:
         """The metadata afterwards and its version; None: it is not what it was.
 
@@ -252,7 +263,10 @@ class ReplicationWorker:
             try:
                 ensemble = list(
                     self._pool.replace(
-                        fragment.ensemble, set(repair.move), fragment.write_quorum_size, refused
+                        fragment.ensemble,
+                        set(repair.move),
+                        fragment.write_quorum_size,
+                        tried.refused,
                     )
                 )
             except NotEnoughBookies as error:
@@ -266,11 +280,12 @@ class ReplicationWorker:
         )
         try:
             for place in repair.fill:
+                tried.filled.add((fragment.first, place))
                 await copier.fill(fragment, place)
             for place in repair.move:
                 await copier.copy(fragment, place, ensemble[place])
         except NotStored as error:
-            refused.add(error.bookie_id)
+            tried.refused.add(error.bookie_id)
             return metadata, None  # a bookie that keeps nothing is not filled twice
         except NoSource as error:
             self.entries_without_source += 1

@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 import trio
 
+import autorecovery.auditor as auditor_module
 from autorecovery.auditor import Auditor
 from autorecovery.copies import CopyReader, ReadPace
 from autorecovery.fragments import CopyState, bookies_of
-from autorecovery.tests.worlds import ENTRIES, recovery_world
+from autorecovery.records import DISABLE_PATH
+from autorecovery.tests.worlds import ENTRIES, recovery_world, until
 from autorecovery.worker import Incomplete
 from bookie.api import Status
+from metadata.store import MetadataUnavailable
+from protocol.bookkeeper.paths import ledger_path
 
 
 async def damage(world, bookie_id, ledger_id, entry_id, offset=-1):
@@ -95,6 +99,48 @@ async def test_an_entry_that_is_damaged_everywhere_keeps_no_other_from_being_rep
         assert (await reader.read(first, 40))[1] is CopyState.PRESENT
 
 
+async def test_a_repair_without_a_source_writes_nothing_again():
+    async with recovery_world(2, (2, 2, 2)) as world:
+        writer, _ = await world.a_ledger()
+        ledger_id = writer.ledger_id
+        first, second = (await world.metadata(ledger_id)).ensembles[0]
+        for bookie_id, entry_id in ((first, 7), (second, 7), (first, 40)):
+            await damage(world, bookie_id, ledger_id, entry_id)
+        added = []
+
+        def record(_ledger_id, entry_id):
+            added.append(entry_id)
+            return Status.OK
+
+        for node in world.nodes:
+            node.gate.add_status = record
+        with pytest.raises(Incomplete):
+            await world.worker().replicate(ledger_id, {first, second})
+        batch = world.config.rereplicationEntryBatchSize
+        assert added == list(range(40, 40 + batch))
+        for _ in range(3):
+            with pytest.raises(Incomplete):
+                await world.worker().replicate(ledger_id, {first, second})
+        assert len(added) == batch
+
+
+async def test_a_copy_is_filled_though_another_of_its_fragment_cannot_be():
+    async with recovery_world(5, (3, 3, 2)) as world:
+        writer, _ = await world.a_ledger()
+        broken, damaged, _intact = (await world.metadata(writer.ledger_id)).ensembles[0]
+        for bookie_id in (broken, damaged):
+            await damage(world, bookie_id, writer.ledger_id, 20)
+        world.world.node(broken).gate.add_status = lambda ledger_id, entry_id: Status.IO_ERROR
+
+        assert await world.auditor().check_ledgers() == 1
+        await work(world, 1)
+
+        ensemble = (await world.metadata(writer.ledger_id)).ensembles[0]
+        assert broken not in ensemble
+        assert ensemble[1] == damaged
+        await world.require_all_copies(writer.ledger_id)
+
+
 async def test_a_bookie_that_refuses_what_it_has_damaged_is_replaced():
     async with recovery_world(3, (2, 2, 2)) as world:
         writer, _ = await world.a_ledger()
@@ -156,9 +202,62 @@ async def test_a_lost_bookie_is_noticed_while_copies_are_read_slowly():
         )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(auditor.run)
-            await world.until(lambda: auditor.ledgers_checked == 1 and auditor.audits)
+            await world.until(lambda: auditor.is_checking and auditor.audits)
             await world.lose(lost)
             await world.until(lambda: auditor.ledgers_marked == 1)
             assert auditor.check_times.count == 0
             nursery.cancel_scope.cancel()
         assert await world.marked() == [writer.ledger_id]
+
+
+class FailsOnce:
+    """A store in which one look at a ledger fails when all others have been checked."""
+
+    def __init__(self, store, path, is_time):
+        self._store = store
+        self._path = path
+        self._is_time = is_time
+        self.failures = 0
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    async def get(self, path):
+        if path == self._path and not self.failures:
+            await until(self._is_time)
+            self.failures += 1
+            raise MetadataUnavailable("a hiccup")
+        return await self._store.get(path)
+
+
+async def test_a_check_of_copies_goes_on_where_it_failed():
+    async with recovery_world(2, (2, 2, 2)) as world:
+        ledger_ids = [(await world.a_ledger(2))[0].ledger_id for _ in range(6)]
+        await damage(world, next(iter(world.pool.writable)), ledger_ids[0], 0)
+        store = FailsOnce(
+            world.store, ledger_path(ledger_ids[3]), lambda: auditor.ledgers_checked == 5
+        )
+        auditor = world.auditor(store)
+        with pytest.raises(MetadataUnavailable):
+            await auditor.check_ledgers()
+        assert await auditor.check_ledgers() == 1
+        assert auditor.ledgers_checked == 6
+        assert await world.marked() == ledger_ids[:1]
+
+
+async def test_a_check_of_copies_rests_while_autorecovery_is_disabled(monkeypatch):
+    monkeypatch.setattr(auditor_module, "RETRY_S", 0.01)
+    monkeypatch.setattr(auditor_module, "LOOK_AGAIN_S", 0.01)
+    async with recovery_world(2, (2, 2, 2)) as world:
+        await world.a_ledger()
+        config = type(world.config)(auditorReadBytesPerSecond=1)
+        auditor = Auditor(world.store, world.marks, world.pool, config, world.chance)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(auditor.run)
+            await world.until(lambda: auditor.is_checking)
+            await world.store.put(DISABLE_PATH, b"", None)
+            await world.until(lambda: not auditor.is_checking)
+            await world.store.delete(DISABLE_PATH)
+            await world.until(lambda: auditor.is_checking)
+            nursery.cancel_scope.cancel()
+        assert auditor.ledgers_checked == auditor.check_times.count == 0
