@@ -61,8 +61,8 @@ class Stage:
 
 REQUIRED: Final = "COMPAT_ARGS=--oracle-required"
 STAGES: Final = (
-    # The network is waited for while tests have the processors.
-    Stage((target("test"), target("setup-compat")), lanes=2),
+    # The network and the minutes of servers are waited for while tests have the processors.
+    Stage((target("test"), target("setup-compat"), target("compat-waits", REQUIRED)), lanes=2),
     Stage(
         (
             target("compat-scenarios", REQUIRED),

@@ -36,6 +36,9 @@ AT_THEIR_OWN_TIME = {
     "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": "3600",
 }
 SCENARIO = "expiry"
+
+pytestmark = pytest.mark.waits
+
 PROGRAMS: dict[str, Callable[[], list[str]]] = {"java": java_command, "go": go_command}
 
 
