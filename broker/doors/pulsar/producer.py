@@ -10,7 +10,7 @@ from broker.doors.pulsar.session import ClientSession, producing_of
 from broker.limits.producer_bytes import producer_bytes
 from broker.topics.subscription.request import SubscriptionRequest
 from broker.topics.topic.producer_request import SHARED, ProducerRequest
-from broker.topics.topic.topic_use import PRODUCERS
+from broker.topics.topic.topic_base import PRODUCERS
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import (

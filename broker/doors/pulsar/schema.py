@@ -11,7 +11,7 @@ from broker.tenancy.schemas.registry import (
     version_bytes,
     version_number,
 )
-from broker.topics.topic.topic_use import PRODUCERS
+from broker.topics.topic.topic_base import PRODUCERS
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import IncompatibleSchema, TopicNotFound

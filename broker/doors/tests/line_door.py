@@ -32,7 +32,7 @@ from broker.topics.subscription.request import SubscriptionRequest
 from broker.topics.subscription.sub_types import TYPE_NAMES
 from broker.topics.topic.producer import NO_LIMITS, ProducerSession
 from broker.topics.topic.producer_request import ProducerRequest
-from broker.topics.topic.topic_use import PRODUCERS
+from broker.topics.topic.topic_base import PRODUCERS
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import BrokerError, NotAllowed, ServerError
 from protocol.metadata import batch_messages, encode_message, is_batch, peek_and_payload

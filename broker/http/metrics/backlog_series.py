@@ -9,7 +9,7 @@ from web.prometheus import Families, Family, with_label
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker.topics.topic.storage import StoredCounts
+    from broker.topics.topic.topic_base import StoredCounts
     from runtime.durations import Durations
     from web.prometheus import Page
 

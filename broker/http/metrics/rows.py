@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from broker.http.metrics.names import Series
     from broker.http.topics.topic_json import SubscriptionRow
-    from broker.topics.topic.storage import StoredCounts
+    from broker.topics.topic.topic_base import StoredCounts
     from web.prometheus import Page
 
 Json = dict[str, Any]

@@ -20,7 +20,7 @@ from broker.topics.topic.ledger_policies import ledger_policies_of
 from broker.topics.topic.message_expiry import expire_backlogs
 from broker.topics.topic.newest_message import NewestOfTopic, newest_position
 from broker.topics.topic.publishing import PublishingTopic
-from broker.topics.topic.storage import StoredCounts
+from broker.topics.topic.topic_base import StoredCounts
 from protocol.errors import MetadataError, NotAllowed, ProtocolError
 from runtime.locks import RareLock
 
@@ -105,7 +105,7 @@ class PersistentTopic(PublishingTopic):
         return log
 
     def is_internal_cursor(self, name: str) -> bool:
-        """See TopicUse."""
+        """See TopicBase."""
         return name in self.services.internal_cursors
 
     async def recover(self) -> None:
@@ -200,7 +200,7 @@ class PersistentTopic(PublishingTopic):
         return None
 
     def has_part(self, name: str) -> bool:
-        """See TopicStorage, as for the following."""
+        """See TopicBase, as for the following."""
         part = self.part(name)
         return part is not None and part.is_loaded
 
@@ -210,7 +210,7 @@ class PersistentTopic(PublishingTopic):
         return self.backlog.oldest
 
     async def publish_time_after(self, position: Position) -> int | None:
-        """See TopicStorage."""
+        """See TopicBase."""
         entries = await self.ledger.read(self.ledger.next_position(position), 1, 1)
         try:
             return entries[0].metadata.publish_time if entries else None

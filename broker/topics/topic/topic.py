@@ -1,8 +1,8 @@
 """A topic: its producers and its subscriptions. The part common to stored and unstored topics.
 
-Its parts are classes on top of each other, which cost neither memory nor calls: a broker has tens
+It is made of classes on top of each other, which cost neither memory nor calls: a broker has tens
 of thousands of topics, most of them at rest. From below: what its producers see (`ProducerTopic`),
-storage (`TopicStorage`), its use (`TopicUse`), producers (`TopicProducers`), subscriptions
+what every topic has (`TopicBase`), producers (`TopicProducers`), subscriptions
 (`TopicSubscriptions`), and here its life: rest, policies, the end. Each uses only those below.
 """
 
@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.topics.topic.dispatch_limits import TopicDispatchLimits
+from broker.topics.topic.topic_base import AT_REST, ATTENDED
 from broker.topics.topic.topic_subscriptions import TopicSubscriptions
-from broker.topics.topic.topic_use import AT_REST, ATTENDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from broker.topics.topic.producer_access import ProducerAccess
 from broker.topics.topic.producer_turns import ProducerTurns
 from broker.topics.topic.publish_limits import TopicPublishLimits
 from broker.topics.topic.publish_totals import PublishTotals
-from broker.topics.topic.topic_use import TopicUse
+from broker.topics.topic.topic_base import TopicBase
 from protocol.errors import MetadataError, ProducerFenced, ServiceNotReady
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ LOGGED_NAME_MAX: Final = 200
 """Characters of a producer's name in a line of the log."""
 
 
-class TopicProducers(TopicUse):
+class TopicProducers(TopicBase):
     """A topic, as far as its producers are concerned."""
 
     __slots__ = ("_made_turns", "access", "publish_limits", "published", "published_last_ms")

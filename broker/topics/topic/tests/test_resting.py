@@ -20,7 +20,7 @@ from broker.topics.subscription.sub_types import EXCLUSIVE, KEY_SHARED, SHARED
 from broker.topics.topic.resting import Resting
 from broker.topics.topic.services import TopicServices
 from broker.topics.topic.tests.dedup_of import dedup_of
-from broker.topics.topic.topic_use import AT_REST
+from broker.topics.topic.topic_base import AT_REST
 from protocol import client as c
 
 NAME = "persistent://public/default/t"
