@@ -13,6 +13,8 @@ from typing import Final, Protocol, final
 
 REST_MAX: Final = 100
 TAIL_MAX: Final = 100
+_DATA_MAX: Final = 2**31 - 1 - 139
+"""Clients in Java read the size of a frame as an int32. The longest head has 139 bytes."""
 _INT64_MAX: Final = 2**63 - 1
 _INT64_MIN: Final = -(2**63)
 _HEAD_SIZE: Final = 13
@@ -31,10 +33,13 @@ def message_frames(
     `consumers` are the ids of the consumers by slot, `rest` the fields of the command that follow
     the id.
 
-    Raises: IndexError: a slot is outside of the column. ValueError: `rest` has more than 100 bytes.
+    Raises: IndexError: a slot is outside of the column. ValueError: `rest` has more than 100 bytes,
+        or `data` has 2 GB.
     """
     if len(rest) > REST_MAX:
         raise ValueError("too much follows the id of the consumer")
+    if len(data) > _DATA_MAX:
+        raise ValueError("a frame with so large a payload has a size of more than 31 bits")
     starts = [_start(0x09_4A, 1 + size + len(rest), len(data)) for size in range(_ID_MAX + 1)]
     frames = [data] * (2 * len(slots))
     for number, slot in enumerate(slots):

@@ -17,6 +17,7 @@ _pack_head: Final = Struct(">32sI").pack
 _pack_size: Final = Struct(">i").pack
 _read_u32: Final = Struct(">I").unpack_from
 _MAGIC: Final = b"\x0e\x01"
+_BODY_BYTES_MAX: Final = 2**31 - 1
 _UNCHECKED_BYTES: Final = 6
 """Of a payload that begins so: the magic, and the checksum of the rest."""
 
@@ -64,7 +65,7 @@ def put_records(
     The extension lets other threads run while it copies much.
 
     Raises: ValueError: the buffer has no room for them, and its content from `at` on is undefined.
-        Or a body is not a pair of bytes.
+        Or a body is not a pair of bytes, or has 2 GB.
     """
     for body in bodies:
         if not (
@@ -76,6 +77,8 @@ def put_records(
             raise ValueError("records need room, and are made of pairs of bytes")
         head, payload = body
         size = len(head) + len(payload)
+        if size > _BODY_BYTES_MAX:
+            raise ValueError("records need room, and are made of pairs of bytes")
         if size:
             record = b"".join((_pack_size(size), head, payload))
             if not 0 <= at <= len(into) - len(record):

@@ -15,6 +15,7 @@ Py_ssize_t records_end(PyObject *bodies, Py_ssize_t at, Py_ssize_t room, bool ar
         if (!is_pair_of_bytes(body)) return NOT_A_PAIR;
         Py_ssize_t size = body_size(body);
         if (size == 0 && are_empty_left_out) continue;
+        if (size > INT32_MAX) return NO_ROOM; /* its size has no place in the record */
         end += RECORD_SIZE_BYTES + size;
         if (end > room) return NO_ROOM;
     }

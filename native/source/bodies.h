@@ -12,7 +12,7 @@
 enum { RECORD_SIZE_BYTES = 4, NOT_A_PAIR = -1, NO_ROOM = -2 };
 
 /* Where the records end that begin at `at`, at most `room`; or NOT_A_PAIR or NO_ROOM, without an
- * exception. */
+ * exception. A body of 2 GB has no room, either: BookKeeper reads its size as an int32. */
 Py_ssize_t records_end(PyObject *bodies, Py_ssize_t at, Py_ssize_t room, bool are_empty_left_out);
 
 static inline PyObject *head_of(PyObject *body) { return PyTuple_GET_ITEM(body, 0); }

@@ -1,8 +1,8 @@
 /* One message to a strip of consumers. Twin: ../pure/broadcast.py. The table of the consumers of a
  * connection, which is part of that twin, is in ack_table.c.
  *
- * What always holds: a slot is used only if its cell is inside of the column. Buffers are not
- * resized by others while they are held.
+ * What always holds: a slot is used only if its cell is inside of the column, and every size in a
+ * frame fits into its field. Buffers are not resized by others while they are held.
  */
 #include "command_frames.h"
 #include "extension.h"
@@ -16,6 +16,9 @@ enum { CONSUMER_ID_TAG = 0x08, ID_TAG_BYTES = 1, REST_BYTES_MAX = 100 };
 enum { CONTENT_BYTES_NEEDED = ID_TAG_BYTES + VARINT_BYTES_MAX + REST_BYTES_MAX };
 _Static_assert((int)CONTENT_BYTES_NEEDED <= (int)CONTENT_BYTES_MAX,
                "the size of a content takes one byte");
+
+/* Clients in Java read the size of a frame as an int32. */
+enum { PAYLOAD_BYTES_MAX = INT32_MAX - CONTENT_AT - CONTENT_BYTES_MAX };
 
 static inline Py_ssize_t count_of(const Py_buffer *slots) { return slots->len / SLOT_BYTES; }
 
@@ -45,6 +48,9 @@ PyObject *message_frames(PyObject *module, PyObject *arguments) {
     if (!PyArg_ParseTuple(arguments, "y*y*y*S", &slots, &consumers, &rest, &payload)) return NULL;
     if (rest.len > REST_BYTES_MAX)
         return PyErr_Format(PyExc_ValueError, "too much follows the id of the consumer");
+    if (PyBytes_GET_SIZE(payload) > PAYLOAD_BYTES_MAX)
+        return PyErr_Format(PyExc_ValueError,
+                            "a frame with so large a payload has a size of more than 31 bits");
     Py_ssize_t count = count_of(&slots);
     OWNED *frames = PyList_New(2 * count);
     if (!frames) return NULL;

@@ -56,6 +56,11 @@ def test_the_largest_rest_and_payload_keep_their_sizes(native: ModuleType) -> No
         native.message_frames(numbers(0), array("Q", [1]), bytes(101), data)
 
 
+def test_a_payload_whose_size_has_no_place_in_a_frame_is_refused(native: ModuleType) -> None:
+    with pytest.raises(ValueError, match="31 bits"):
+        native.message_frames(numbers(0), array("Q", [1]), b"", bytes(2**32))
+
+
 @pytest.mark.parametrize("slot", [-1, 3, 2**31 - 1, -(2**31)])
 def test_a_slot_outside_of_a_column_is_refused(native: ModuleType, slot: int) -> None:
     with pytest.raises(IndexError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mmap import mmap
 from struct import pack
 from typing import TYPE_CHECKING
 
@@ -123,6 +124,12 @@ def test_records_do_not_go_outside_of_the_buffer(native: ModuleType, at: int) ->
     for bodies in ([], [(b"", b"")], [(b"h", b"p")]):
         with pytest.raises(ValueError, match="room"):
             native.put_records(bodies, bytearray(10), at, 0)
+
+
+def test_a_record_whose_size_has_no_place_in_it_is_refused(native: ModuleType) -> None:
+    bodies = [(b"head", bytes(2**31))]
+    with mmap(-1, 2**31 + 8) as into, pytest.raises(ValueError, match="room"):
+        native.put_records(bodies, into, 0, 0)
 
 
 @pytest.mark.parametrize("payloads", [[b"one", None], [bytearray(b"one")], [b"one", "two"]])
