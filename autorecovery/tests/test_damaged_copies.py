@@ -10,11 +10,12 @@ from autorecovery.auditor import Auditor
 from autorecovery.copies import CopyReader, ReadPace
 from autorecovery.fragments import CopyState, bookies_of
 from autorecovery.records import DISABLE_PATH
-from autorecovery.tests.worlds import ENTRIES, recovery_world, until
+from autorecovery.tests.worlds import ENTRIES, recovery_world
 from autorecovery.worker import Incomplete
 from bookie.api import Status
 from metadata.store import MetadataUnavailable
 from protocol.bookkeeper.paths import ledger_path
+from runtime.testing.conditions import eventually
 
 
 async def damage(world, bookie_id, ledger_id, entry_id, offset=-1):
@@ -224,7 +225,7 @@ class FailsOnce:
 
     async def get(self, path):
         if path == self._path and not self.failures:
-            await until(self._is_time)
+            await eventually(self._is_time)
             self.failures += 1
             raise MetadataUnavailable("a hiccup")
         return await self._store.get(path)

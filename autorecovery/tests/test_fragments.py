@@ -89,17 +89,23 @@ def test_every_bad_copy_of_a_settled_fragment_is_moved_or_filled_and_no_good_one
         for place in range(len(fragment.ensemble))
     }
     writable = data.draw(st.sets(st.sampled_from(BOOKIES)))
+    filled = data.draw(st.sets(st.sampled_from(sorted(copies))))
 
-    found = findings(metadata, copies, writable)
+    found = findings(metadata, copies, writable, filled)
 
     touched = set()
     for repair in found.repairs:
         assert repair.fragment.last is not None
-        for place in repair.fill:
-            # A bookie that is not there, or cannot write, gets nothing.
-            assert copies[repair.fragment.first, place] in {CopyState.ABSENT, CopyState.DAMAGED}
-            assert repair.fragment.ensemble[place] in writable
-        touched |= {(repair.fragment.first, place) for place in (*repair.fill, *repair.move)}
+        for place in (*repair.fill, *repair.move):
+            # Its bookie gets the entries again if it is there, takes entries, and did not fail to
+            # keep them.
+            key = repair.fragment.first, place
+            assert (place in repair.fill) == (
+                copies[key] in {CopyState.ABSENT, CopyState.DAMAGED}
+                and repair.fragment.ensemble[place] in writable
+                and key not in filled
+            )
+            touched.add(key)
         assert not set(repair.fill) & set(repair.move)
     settled = {each.first for each in fragments_of(metadata) if each.last is not None}
     assert touched == {key for key, state in copies.items() if state in BAD and key[0] in settled}

@@ -13,6 +13,7 @@ from autorecovery.tests.worlds import recovery_world
 from bookie.process.cluster import initialize_ledgers
 from bookie.process.identity import identity_of
 from metadata.memory_store import MemoryStore
+from runtime.testing.conditions import eventually_answered
 from web.callers import CallerRules
 from web.state import StateApplication
 
@@ -113,9 +114,10 @@ async def fetched(base, path):
 
 
 async def until_auditor(base):
-    with trio.fail_after(30):
-        while (await fetched(base, f"{ROOT}/who_is_auditor"))[0] != 200:  # noqa: ASYNC110
-            await trio.sleep(0.05)
+    async def is_known():
+        return (await fetched(base, f"{ROOT}/who_is_auditor"))[0] == 200
+
+    await eventually_answered(is_known)
 
 
 async def test_the_process_serves_its_state_if_that_is_switched_on():

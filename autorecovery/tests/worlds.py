@@ -18,6 +18,7 @@ from autorecovery.worker import Incomplete, Outcome, ReplicationWorker
 from ledgers.tests.test_cluster_over_tcp import QUICK, payload, world_of
 from protocol.bookkeeper.ledger_metadata import decode_ledger_metadata
 from protocol.bookkeeper.paths import available_path, ledger_path, read_only_path
+from runtime.testing.conditions import eventually, eventually_answered
 
 CONFIG = AutorecoveryConfig(
     openLedgerRereplicationGracePeriod=200,
@@ -28,13 +29,6 @@ CONFIG = AutorecoveryConfig(
 ENTRIES = 60
 PATIENT = replace(QUICK, add_timeout_s=20.0, read_timeout_s=20.0)
 """What is killed refuses connections. Nothing here depends on a timeout."""
-
-
-async def until(condition):
-    """Until something made it true, on a machine that is busy with other things, too."""
-    with trio.fail_after(60):
-        while not condition():  # noqa: ASYNC110
-            await trio.sleep(0.005)
 
 
 class RecoveryWorld:
@@ -93,7 +87,7 @@ class RecoveryWorld:
         await self.until(lambda: bookie_id in self.pool.read_only)
 
     async def until(self, condition):
-        await until(condition)
+        await eventually(condition, 60)
 
     async def registered(self):
         return frozenset((*self.pool.writable, *self.pool.read_only))
@@ -102,9 +96,10 @@ class RecoveryWorld:
         return sorted([each async for each in self.marks.ledger_ids()])
 
     async def until_unmarked(self):
-        with trio.fail_after(60):
-            while await self.marked():  # noqa: ASYNC110
-                await trio.sleep(0.02)
+        async def is_unmarked():
+            return not await self.marked()
+
+        await eventually_answered(is_unmarked, 60)
 
     async def require_all_copies(self, ledger_id):
         """Every bookie that the metadata names has every entry that it should have."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
 SECONDS_MAX: Final = 20.0
 
@@ -21,9 +21,20 @@ async def eventually(condition: Callable[[], object], seconds_max: float = SECON
 
     Raises: trio.TooSlowError.
     """
+
+    async def ask() -> object:
+        return condition()
+
+    await eventually_answered(ask, seconds_max)
+
+
+async def eventually_answered(
+    ask: Callable[[], Awaitable[object]], seconds_max: float = SECONDS_MAX
+) -> None:
+    """The same for a condition that has to be asked for."""
     end = time.monotonic() + seconds_max
     # There is no event for what tests look at.
-    while not condition():
+    while not await ask():
         if time.monotonic() > end:
             raise trio.TooSlowError
         await trio.sleep(0.005)

@@ -9,7 +9,7 @@ from bookie.process.registration import Endpoint, Registration
 from metadata.memory_store import MemoryStore
 from metadata.store import SessionState, VersionConflict
 from protocol.bookkeeper import data_formats_pb2 as formats
-from runtime.testing.conditions import eventually
+from runtime.testing.conditions import eventually, eventually_answered
 
 WRITABLE = "/ledgers/available/b1:3181"
 READ_ONLY = "/ledgers/available/readonly/b1:3181"
@@ -43,9 +43,10 @@ async def nodes(store):
 
 
 async def until_nodes(store, expected):
-    with trio.fail_after(20):
-        while await nodes(store) != expected:  # noqa: ASYNC110 - for any change
-            await trio.sleep(0.005)
+    async def is_reached():
+        return await nodes(store) == expected
+
+    await eventually_answered(is_reached)
 
 
 async def test_a_bookie_is_known_with_its_endpoints(store, registration):
