@@ -33,6 +33,7 @@ LOCK := build/lock/bin/pip-compile --quiet --generate-hashes --no-header --no-em
 help:
 	@echo 'make run      set up and start vela standalone (RUN_ARGS="--broker-port 6650 ...")'
 	@echo 'make test     set up and run the tests, in two processes (WORKERS=2)'
+	@echo 'make test-slow  the tests that "make test" leaves to the night; test-many-examples: those of hypothesis with 2,000 examples'
 	@echo 'make setup-pipeline  $(PIPELINE_VENV) with Spark, for "vela pipeline" (Java 17 to run it)'
 	@echo 'make test-pipeline   the tests that need Spark (Java 17; Maven for Delta Lake); test-pipeline-all: the slow ones, too'
 	@echo 'make setup    the set-up alone: $(VENV) with the locked dependencies'
@@ -67,7 +68,7 @@ help:
 	@echo 'make damage   one flipped bit at 300 random places of every kind of file'
 	@echo 'make simulate  a cluster under faults on simulated time, disks and network (SEEDS=100 FROM=0 PROCESSES=1 RESULTS=<file>)'
 	@echo 'make cluster-faults  a cluster of processes on real ZooKeeper: 100 instants of thirteen kinds of faults, two hours (Java 17, Maven)'
-	@echo 'make lock     write the lock files from pyproject.toml; make proto: generate the protobuf modules'
+	@echo 'make lock     write the lock files from pyproject.toml; make proto: generate the protobuf modules; make clean: remove what was set up and built'
 
 run: setup
 	@exec $(BIN)/vela standalone $(if $(DATA_DIR),--data-dir "$(DATA_DIR)") $(RUN_ARGS)

@@ -7,7 +7,8 @@
   clock, chance, file or thread. The whole of protocol/ is.
 - Files and functions stay short enough to be read.
 - Links between pages lead somewhere.
-- Each module is named in the DESIGN page of its room, and files that pages name exist.
+- Each module is named in the DESIGN page of its room, and files and targets of make that pages name
+  exist.
 """
 
 from __future__ import annotations
@@ -435,3 +436,25 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
             and not any(page.parent.glob(f"{each}*"))
         }
     assert gone == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TREE)))
+def test_targets_that_a_page_names_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (TREE / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"`make ([a-z-]+)[` ]", page.read_text(encoding="utf-8")))
+
+    assert named <= targets
+
+
+def test_each_target_of_make_is_in_its_help() -> None:
+    """But for those that others call and that nobody types."""
+    makefile = (TREE / "Makefile").read_text()
+    phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    assert phony is not None
+    helped = set(re.findall(r"(?<=make )[a-z-]+|[a-z-]+(?=: )", "".join(_help_of(makefile))))
+
+    assert set(phony[1].split()) - helped == {"help", "setup-dev"}
+
+
+def _help_of(makefile: str) -> list[str]:
+    return [line for line in makefile.splitlines() if line.startswith("\t@echo 'make ")]
