@@ -3,8 +3,8 @@
 After bookies were lost it reads the metadata of all ledgers and marks those that name a bookie that
 is not registered. At long intervals it reads the copies of all closed ledgers, too, at a bounded
 rate: that may take days, and no audit waits for it. It goes on where it was after the store could
-not be reached, and rests while autorecovery is switched off. The order of the ledgers is by chance,
-so that auditors that end early miss no ledger for good.
+not be reached, and rests while autorecovery is switched off. The order of the ledgers is random, so
+that auditors that end early miss no ledger for good.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The keys of autorecovery: those of the bookie, which has the same file, and its own.
 
-Names and meanings are BookKeeper's (`bookkeeper.conf`), defaults are those of Pulsar's file. Of the
-bookie's keys those count that name the process and the metadata store.
+Names and meanings are BookKeeper's (`bookkeeper.conf`), defaults are those of Pulsar's file. Only
+those keys of the bookie count that name the process and the metadata store.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ class AutorecoveryConfig(BookieProcessConfig, ClientTlsConfig):
     auditorPeriodicCheckInterval: Count = 604_800
     """Seconds between looks at the copies of all closed ledgers; 0: never."""
     auditorLedgerVerificationPercentage: Count = 100
-    """Of the entries of a copy that are looked at besides the first and the last one; 100: the copy
-    is read whole. BookKeeper's default is 0, which finds damage at the ends of a copy only."""
+    """Per cent of the entries of a copy that are looked at besides the first and the last one; 100:
+    the copy is read whole. BookKeeper's default is 0, which finds damage at the ends of a copy
+    only."""
     auditorReadBytesPerSecond: Count = 10_000_000
     """How fast the copies of all ledgers are read; 0: as fast as bookies answer."""
     lostBookieRecoveryDelay: Count = 0

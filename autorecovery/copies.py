@@ -106,8 +106,8 @@ class CopyReader:
         chance: random.Random,
         suspected: AbstractSet[str] = frozenset(),
     ) -> Copies:
-        """What became of every copy. `percent`: of the entries between the first and the last of a
-        copy that are looked at, too (auditorLedgerVerificationPercentage). The copies of
+        """The state of every copy. `percent`: the part of the entries between the first and the
+        last of a copy that is looked at, too (auditorLedgerVerificationPercentage). The copies of
         `suspected` bookies are read whole."""
         copies: Copies = {}
         for fragment in fragments_of(self._metadata):
@@ -270,8 +270,8 @@ class Copier:
                     entry_id += await self._copy_run(fragment, place, entry_id, end, target)
 
     async def _complete(self, fragment: Fragment, place: int) -> None:
-        """What the bookie lacks or has damaged, with the rest of its batch. Raises: NoSource,
-        NotStored."""
+        """Copy the entries that the bookie lacks or has damaged, with the rest of their batch.
+        Raises: NoSource, NotStored."""
         target = fragment.ensemble[place]
         without_source: list[NoSource] = []
         for first, last in fragment.runs_at(place):

@@ -1,8 +1,8 @@
 """DamageReports: marks ledgers whose entries were served around damage, for autorecovery to repair.
 
 Any reader of ledgers may report, and never waits. A copy is reported once in a while, however often
-it is read meanwhile. What waits for the metadata store is bounded: a report above that is dropped,
-and the next read, or the auditor, finds the damage again.
+it is read meanwhile. The reports that wait for the metadata store are bounded: a report above the
+bound is dropped, and the next read, or the auditor, finds the damage again.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ def _named(ledger_ids: tuple[int, ...]) -> str:
 
 
 async def _ask_for_audit(store: MetadataStore, marks: Marks) -> None:
-    """Raises: NotDecommissioned: nobody would copy anything. MetadataUnavailable."""
+    """Raises: NotDecommissioned: no process would copy anything. MetadataUnavailable."""
     if await marks.is_disabled():
         raise NotDecommissioned(
             "replication is switched off: switch it on (bookkeeper shell autorecovery -enable)"

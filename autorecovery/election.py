@@ -1,9 +1,9 @@
 """Election: at most one process is the auditor, as BookKeeper's and Pulsar's drivers decide it.
 
 With BookKeeper's driver (`zk+hierarchical:`) each candidate has a vote, an ephemeral node with a
-number, and the lowest number is the auditor. With Pulsar's (`metadata-store:`) the auditor is who
-made the node LEADER_PATH. All processes of a cluster should have the same driver. Two auditors at
-once do no harm: a ledger is marked twice.
+number, and the lowest number is the auditor. With Pulsar's (`metadata-store:`) the auditor is the
+process that made the node LEADER_PATH. All processes of a cluster should have the same driver. Two
+auditors at once do no harm: a ledger is marked twice.
 
 The auditor ends when its node is gone or its session is in doubt.
 """

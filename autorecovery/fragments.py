@@ -1,4 +1,5 @@
-"""What has to be repaired in a ledger: its fragments, and what became of their copies. Pure.
+"""Finds what has to be repaired in a ledger, from its fragments and the state of their copies.
+Pure.
 
 A fragment is a run of entries with one ensemble. It is settled when its end is decided: another
 segment follows, or the ledger is closed. The bookie at place i of E stores the entries e with
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class CopyState(Enum):
-    """What is known of one copy."""
+    """The known state of one copy."""
 
     PRESENT = "present"
     LOST = "lost"
@@ -135,7 +136,7 @@ class Repair:
 
 
 class Rest(Enum):
-    """What remains of a ledger when its repairs are done."""
+    """The work that remains on a ledger when its repairs are done."""
 
     NOTHING = "nothing"
     """All copies are there."""
@@ -161,8 +162,9 @@ def findings(
     writable: AbstractSet[str],
     filled: AbstractSet[tuple[int, int]] = frozenset(),
 ) -> Findings:
-    """What to do. `writable`: bookies that take entries. `filled`: copies (as in Copies) that were
-    filled already: what they lack now, their bookie cannot keep, and another one gets them."""
+    """The repairs of a ledger. `writable`: bookies that take entries. `filled`: copies (as in
+    Copies) that were filled already: what they lack now, their bookie cannot keep, and another one
+    gets them."""
     repairs: list[Repair] = []
     rest = Rest.NOTHING
     for fragment in fragments_of(metadata):

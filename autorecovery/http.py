@@ -28,12 +28,12 @@ _ROOT: Final = "/api/v1/autorecovery"
 LISTED_MAX: Final = 10_000
 """Marked ledgers in one answer, and as counted for metrics."""
 _COUNT_SECONDS: Final = 15.0
-"""Marks are counted at most so often, whoever asks for metrics."""
+"""Marks are counted at most once in this time, however often metrics are requested."""
 
 
 @final
 class AutorecoveryState:
-    """What is told of an autorecovery process. `running` is None until it runs."""
+    """The shown state of an autorecovery process. `running` is None until it runs."""
 
     def __init__(self) -> None:
         self.running: RunningAutorecovery | None = None
@@ -78,8 +78,8 @@ class AutorecoveryState:
         return text(200, f"lostBookieRecoveryDelay value: {seconds}")
 
     async def _marked(self, running: RunningAutorecovery, query: Query) -> Application:
-        """As JSON: the ids of marked ledgers; with `printmissingreplica` the bookies, too. Those
-        whose marks name the bookie `missingreplica`, and not `excludingmissingreplica`."""
+        """As JSON: the ids of marked ledgers; with `printmissingreplica` the bookies, too. Only
+        ledgers whose marks name the bookie `missingreplica`, and not `excludingmissingreplica`."""
         named = query.get("missingreplica", "").strip()
         unnamed = query.get("excludingmissingreplica", "").strip()
         found: dict[int, list[str]] = {}

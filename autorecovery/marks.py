@@ -1,11 +1,11 @@
 """Marks: the ledgers that lack copies, as nodes in the metadata store, and the locks on them.
 
-A mark names bookies whose copies may be gone. It is a hint: whoever repairs the ledger looks for
-itself. A second node beside the mark names copies that may be damaged: these are read whole. It is
-written before the mark and deleted after it, so that no such word about a marked ledger is missed.
-The worker with the lock, an ephemeral node, repairs; two at once would do no harm, because compare-
-and-set decides on the ledger's metadata. A mark is deleted in the version that was read before the
-work, so that a later word about the ledger is not lost.
+A mark names bookies whose copies may be gone. It is a hint: the worker that repairs the ledger
+looks for itself. A second node beside the mark names copies that may be damaged: these are read
+whole. It is written before the mark and deleted after it, so that no such word about a marked
+ledger is missed. The worker with the lock, an ephemeral node, repairs; two at once would do no
+harm, because compare- and-set decides on the ledger's metadata. A mark is deleted in the version
+that was read before the work, so that a later word about the ledger is not lost.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _CONTENTION_MAX = 100
 """Attempts to change a mark that others change at the same time."""
 _LEVELS = 4
-"""Of the tree of marks, above its leaves."""
+"""The levels of the tree of marks above its leaves."""
 _LEDGER_ID: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 
 
@@ -55,7 +55,7 @@ class Mark:
     damaged: frozenset[str] = frozenset()
     """Bookies whose copies are said to be damaged somewhere."""
     damage_version: int | None = None
-    """Of the node that says so; None: there is none."""
+    """The version of the node that says so; None: there is none."""
 
 
 @final
@@ -86,7 +86,7 @@ class Marks:
         return await self._store.exists(records.DISABLE_PATH)
 
     async def delay_s(self) -> int | None:
-        """lostBookieRecoveryDelay; None: nobody has set it."""
+        """lostBookieRecoveryDelay; None: it is not set."""
         found = await self._store.get(records.DELAY_PATH)
         return None if found is None else records.delay_seconds(found[0])
 
@@ -95,8 +95,8 @@ class Marks:
         await self._name(underreplicated_path(ledger_id), tuple(replicas), now_ms)
 
     async def add_damaged(self, ledger_id: int, replicas: Iterable[str], now_ms: int) -> None:
-        """The same for registered bookies whose copies are damaged somewhere: whoever repairs the
-        ledger reads these copies whole."""
+        """The same for registered bookies whose copies are damaged somewhere: the worker that
+        repairs the ledger reads these copies whole."""
         damaged = tuple(replicas)
         await self._name(records.damage_path(ledger_id), damaged, now_ms)
         await self.add(ledger_id, damaged, now_ms)
@@ -134,9 +134,9 @@ class Marks:
         )
 
     async def mark_damaged_again(self, now_ms: int) -> int:
-        """Mark the ledgers again that only the word of damage is left of: whoever wrote it ended
-        before it wrote the mark, or whoever deleted the mark ended, or does not know that word.
-        Returns how many. A worker then deletes both."""
+        """Mark ledgers again of which only the node about damage is left: the process that wrote it
+        ended before it wrote the mark, or the one that deleted the mark ended, or does not know
+        that node. Returns how many. A worker then deletes both."""
         count = 0
         for name in await self._store.children(records.DAMAGE_ROOT):
             ledger_id = int(name) if _LEDGER_ID.fullmatch(name) else None

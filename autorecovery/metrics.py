@@ -25,7 +25,7 @@ _OWN: Final = "vela_autorecovery_"
 
 
 def add_auditor_series(page: Page, auditor: Auditor, election: Election) -> None:
-    """What the auditor of this process did."""
+    """Add the counts of the auditor of this process."""
     _counter(page, f"{_OWN}election_attempts", "Times this process stood", election.attempts)
     _counter(
         page,
@@ -68,7 +68,7 @@ def add_auditor_series(page: Page, auditor: Auditor, election: Election) -> None
 
 
 def add_worker_series(page: Page, worker: ReplicationWorker) -> None:
-    """What the worker of this process did."""
+    """Add the counts of the worker of this process."""
     for name, help_text, value in (
         (
             "NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED",

@@ -1,9 +1,9 @@
 """The records below `/ledgers/underreplication`, as protobuf text. Pure.
 
 Paths, names and numbers are BookKeeper's (ZkLedgerUnderreplicationManager, ZkLedgerAuditorManager
-4.17), so that auditors and workers of BookKeeper and of Vela can take each other's place. What is
-read was written by another process: a record that cannot be parsed counts as one that says nothing,
-because the mark, the lock or the vote is the node itself.
+4.17), so that auditors and workers of BookKeeper and of Vela can take each other's place. Another
+process wrote the records that are read: one that cannot be parsed counts as empty, because the
+mark, the lock or the vote is the node itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ DAMAGE_ROOT: Final = f"{UNDERREPLICATION_ROOT}/damaged"
 """Vela's own: beside the mark of a ledger, the bookies whose copies are said to be damaged."""
 VOTES_ROOT: Final = f"{UNDERREPLICATION_ROOT}/auditorelection"
 LEADER_PATH: Final = f"{UNDERREPLICATION_ROOT}/leader"
-"""Of Pulsar's driver (`metadata-store:`), instead of votes: the auditor's id as JSON text."""
+"""The node of Pulsar's driver (`metadata-store:`), instead of votes: the auditor's id as JSON
+text."""
 
 LAYOUT_TYPE: Final = "BASIC"
 LAYOUT_VERSION: Final = 1
@@ -60,7 +61,7 @@ def _text(record: Message) -> bytes:
 
 
 def encode_mark(replicas: Iterable[str], ctime_ms: int) -> bytes:
-    """That a ledger lacks the copies of these bookies."""
+    """The mark of a ledger that lacks the copies of these bookies."""
     return _text(formats.UnderreplicatedLedgerFormat(replica=replicas, ctime=ctime_ms))
 
 
@@ -80,12 +81,12 @@ def merged_mark(data: bytes, replicas: Iterable[str], now_ms: int) -> bytes | No
 
 
 def damage_path(ledger_id: int) -> str:
-    """Which copies of a ledger are said to be damaged; the content is that of a mark."""
+    """The node that names copies of a ledger reported as damaged; the content is that of a mark."""
     return f"{DAMAGE_ROOT}/{ledger_id}"
 
 
 def encode_lock(holder: str) -> bytes:
-    """Who repairs the ledger."""
+    """The lock, which names the process that repairs the ledger."""
     return _text(replication.LockDataFormat(bookieId=holder))
 
 
@@ -93,7 +94,7 @@ def encode_lock(holder: str) -> bytes:
 
 
 def encode_layout() -> bytes:
-    """Of the marks."""
+    """The layout of the marks."""
     record = replication.LedgerRereplicationLayoutFormat(type=LAYOUT_TYPE, version=LAYOUT_VERSION)
     return _text(record)
 
@@ -113,7 +114,7 @@ def encode_vote(candidate: str) -> bytes:
 
 
 def candidate_of_vote(data: bytes) -> str:
-    """Whose vote it is; empty: it does not say."""
+    """The candidate of a vote; empty: it names none."""
     return _parsed(data, replication.AuditorVoteFormat()).bookieId
 
 

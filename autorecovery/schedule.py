@@ -40,7 +40,8 @@ class AuditSchedule:
         self.audits_delayed = 0
         """Audits that were put off, to give a lost bookie that time."""
         self.delays_cancelled = 0
-        """Of these: the bookie came back, or another one was lost meanwhile."""
+        """The number of these that ended early: the bookie came back, or another one was lost
+        meanwhile."""
 
     @property
     def delay_s(self) -> float:

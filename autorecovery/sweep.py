@@ -1,7 +1,8 @@
 """Looks at all ledgers of the metadata store, some at once, each once.
 
-A sweep that fails goes on where it was: what was being looked at then is looked at again, and
-nothing else. A ledger whose metadata is damaged is reported and left out: no other ledger suffers.
+A sweep that fails goes on where it was: the ledgers that were being looked at then are looked at
+again, and no others. A ledger whose metadata is damaged is reported and left out, without effect on
+other ledgers.
 """
 
 from __future__ import annotations

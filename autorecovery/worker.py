@@ -5,7 +5,7 @@ metadata by compare-and-set, look again. The mark goes when nothing remains. A l
 segment is being written, and names a lost bookie, is left to its writer for a time
 (openLedgerRereplicationGracePeriod); then it is fenced and closed, and copied like others.
 
-No step takes anything away: a worker that ends anywhere leaves copies that are not named, or a
+No step removes anything: a worker that ends anywhere leaves copies that are not named, or a
 mark that is worked on again.
 """
 
@@ -52,7 +52,7 @@ _ROUNDS_MAX: Final = 10
 
 
 class Outcome(Enum):
-    """Of the work on one ledger."""
+    """The outcome of the work on one ledger."""
 
     COMPLETE = "complete"
     DELETED = "deleted"
@@ -65,7 +65,7 @@ class Incomplete(Exception):
 
 @final
 class _Tried:
-    """What was tried for one ledger, and is not tried again."""
+    """The repairs that were tried for one ledger, and are not tried again."""
 
     __slots__ = ("filled", "refused")
 
@@ -173,7 +173,7 @@ class ReplicationWorker:
         return True
 
     async def _unlock(self) -> None:
-        """Whoever is cancelled while a lock is being taken gives it back, too: other workers of
+        """A worker that is cancelled while it takes a lock gives it back, too: other workers of
         this session would wait for it as long as the session lasts."""
         with trio.move_on_after(RETRY_S) as scope:
             scope.shield = True

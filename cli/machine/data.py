@@ -94,7 +94,7 @@ async def _refuse_moved(machine: Machine, data_directory: Path, store: MetadataS
 
 
 def _bookie_config(machine: Machine, data_directory: Path, number: int) -> BookieConfig:
-    """What matters of it here: its name and its directories."""
+    """The part of it that matters here: its name and its directories."""
     # The children are given absolute paths, and cookies are compared with those.
     base = (data_directory / bookie_directory(number)).absolute()
     config = machine.config

@@ -52,7 +52,7 @@ _QUORUMS: Final = (
     "managedLedgerDefaultAckQuorum",
 )
 _COPIES: Final = 2
-"""Of each entry, where there are bookies for them and nothing else is said."""
+"""The copies of each entry, where there are bookies for them and nothing else is configured."""
 _OF_BOOKIES: Final = frozenset(field.name for field in fields(BookieConfig)) | {
     "bookiePort",
     "bookieMaxConnections",
@@ -178,7 +178,7 @@ def read_machine(
 
 
 def _open_ports_notice(config: ClusterBrokerConfig, is_store_ours: bool) -> str:
-    """What the bookies' ports are for, and what else there is."""
+    """A notice about the bookies' ports: what strangers can do there, and the alternatives."""
     host = LOOPBACK if is_store_ours else config.bindAddress
     advice = (
         "Leave bookiePort out: then the bookies listen where only this user can connect"

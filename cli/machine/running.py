@@ -49,7 +49,7 @@ log = structlog.get_logger()
 RUN_DIRECTORY: Final = "run"
 SOCKET_NAME: Final = "metadata.sock"
 _LONGEST_NAME: Final = "bookie-99999.sock"
-"""Of a socket in the same directory."""
+"""The longest name of a socket in the same directory."""
 _BOOKIE_STOP_SECONDS_MAX: Final = 120.0
 _BROKER_STOP_MARGIN_SECONDS: Final = 30.0
 _AUTORECOVERY_STOP_SECONDS_MAX: Final = 30.0
@@ -65,7 +65,7 @@ class RunningMachine:
     autorecovery: list[Child]
     """At most one."""
     urls: list[str]
-    """Of all brokers: `pulsar://host:port,host:port`, and so for each scheme."""
+    """The URLs of all brokers: `pulsar://host:port,host:port`, and likewise for each scheme."""
 
 
 def socket_path_in(data_directory: Path) -> str:
@@ -172,7 +172,7 @@ async def _start(
 
 @final
 class _Ends:
-    """What happens when a child has ended."""
+    """Handles the end of a child."""
 
     server: SocketServer | None = None
 

@@ -348,7 +348,7 @@ class Channel:
         waiting.answered.set()
 
     def _lose(self, reason: str, status: Status) -> None:
-        """End the connection. What is pending fails with this status."""
+        """End the connection. Pending requests fail with this status."""
         self._reason = self._reason or reason
         if self._connection is not None:
             self._connection.close()

@@ -1,8 +1,8 @@
-"""CONNECT and AUTH_RESPONSE while authentication is on: whose connection this is.
+"""CONNECT and AUTH_RESPONSE while authentication is on: they identify the client.
 
 Nothing else of a connection is handled before its credentials are verified. A client that is
-refused is told so by one ERROR, always with the same text; the reason is in the log. A credential
-is held only while it is looked at.
+refused gets one ERROR, always with the same text; the reason is in the log. A credential is held
+only while it is looked at.
 
 A proxy connects as itself, and names the client for which it speaks (`original_principal`). With
 `authenticateOriginalAuthData` it forwards the credential of that client, too, which is then
@@ -95,7 +95,8 @@ class Authenticating:
     async def _identify(
         self, session: ClientSession, body: pb.CommandConnect
     ) -> tuple[Caller, Identity]:
-        """Who is served, and whose credential has to be renewed. Raises: AuthenticationFailed."""
+        """The identity that is served, and the one whose credential has to be renewed. Raises:
+        AuthenticationFailed."""
         evidence = Evidence(body.auth_data, session.peer_certificate)
         identity = await self._authentication.of_connection(_method_of(body), evidence)
         if not body.HasField("original_principal"):
@@ -108,7 +109,7 @@ class Authenticating:
         )
         if original.method == NO_METHOD:
             # The proxy, too, has an anonymous role for clients without credentials: as in Pulsar,
-            # the connection is then nobody's but that role's.
+            # the connection then belongs to that role alone.
             return Caller(original.role, original.role), original
         return Caller(identity.role, original.role), original
 

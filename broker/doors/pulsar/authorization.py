@@ -1,4 +1,5 @@
-"""Authorization of commands: what each of them asks, and the handler that asks before the command.
+"""Authorization of commands: the right that each requires, and the handler that checks it before
+the command.
 
 With authorization off the plain handlers are used. Otherwise a command is handled only when its
 decision is known: the connection is held while what is stored is read, so that commands still take
@@ -56,10 +57,11 @@ class StillAllowed(Protocol):
 @final
 @dataclass(frozen=True, slots=True)
 class Asks:
-    """What one type of command asks."""
+    """The rights that one type of command requires."""
 
     questions: Callable[[Any], Iterable[Question]]
-    """Of the command's own message: all of them must be answered with yes. Raises: BrokerError."""
+    """The questions about the command's own message: all of them must be answered with yes. Raises:
+    BrokerError."""
     texts: CommandTexts
 
 
@@ -100,7 +102,8 @@ def still_allowed(decisions: Decisions | None, asks: Asks) -> StillAllowed:
 
 
 NOTHING: Final = None
-"""Of a command that needs no right: part of the handshake, or about what is open already."""
+"""For a command that needs no right: part of the handshake, or about objects that are open
+already."""
 
 
 class Command(NamedTuple):

@@ -1,7 +1,7 @@
 """Commands of an attached consumer: FLOW, ACK, redelivery, closing, queries.
 
 The frequent ones are synchronous. As in Pulsar, FLOW, ACK and redelivery for a consumer that does
-not exist (any more) are ignored: the client has been told, or will subscribe again.
+not exist (any more) are ignored: the client has been notified, or will subscribe again.
 """
 
 from __future__ import annotations

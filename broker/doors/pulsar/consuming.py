@@ -1,4 +1,4 @@
-"""What subscriptions know of the consumers of one connection: MESSAGE, ACTIVE_CONSUMER_CHANGE,
+"""The consumers of one connection, as subscriptions know them: MESSAGE, ACTIVE_CONSUMER_CHANGE,
 REACHED_END_OF_TOPIC and CLOSE_CONSUMER.
 
 The frames of a whole delivery are made by one call, and so are those of one entry for many

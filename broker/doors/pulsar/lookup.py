@@ -114,7 +114,8 @@ async def handle_topics_of_namespace(
 
 
 def handle_watch_topic_list(session: ClientSession, body: pb.CommandWatchTopicList) -> None:
-    """Not offered in CONNECTED. A client that sends it nevertheless falls back to polling."""
+    """Refuse it: CONNECTED does not offer it. A client that sends it nevertheless falls back to
+    polling."""
     del session, body
     raise NotAllowed("Unable to watch topic list: this broker does not offer it, poll instead")
 

@@ -1,4 +1,5 @@
-"""What topics know of the producers of one connection: SEND_RECEIPT, SEND_ERROR and CLOSE_PRODUCER.
+"""The producers of one connection, as topics know them: SEND_RECEIPT, SEND_ERROR and
+CLOSE_PRODUCER.
 
 The receipts of one group of durable messages are put together by the run of messages of one
 producer, and leave as one buffer for each connection. Hot path.
@@ -37,7 +38,7 @@ class PulsarProducers(ProducerSession):
         self._receipts: list[bytes] = []
         self._producer_id = self._ledger_id = -1
         self._template = ReceiptTemplate(0, 0)
-        """Of the two."""
+        """The template of both ids."""
 
     async def is_alive(self, timeout_seconds: float) -> bool:
         """See ClientConnection."""

@@ -18,7 +18,7 @@ ClientSession = Session[
 
 
 def producing_of(session: ClientSession) -> PulsarProducers:
-    """What topics know of the producers of this connection."""
+    """The producers of this connection, as topics know them."""
     made = session.producing
     if made is None:
         made = session.producing = PulsarProducers(session)
@@ -26,7 +26,7 @@ def producing_of(session: ClientSession) -> PulsarProducers:
 
 
 def consuming_of(session: ClientSession) -> PulsarConsumers:
-    """What subscriptions know of the consumers of this connection."""
+    """The consumers of this connection, as subscriptions know them."""
     made = session.consuming
     if made is None:
         made = session.consuming = PulsarConsumers(session)

@@ -8,8 +8,8 @@ connection by raising `ConnectionRefused`.
 
 Handlers that need the broker are bound to it (`Broker`). SEND is not in the table: it is passed
 with its payload to `publish.Publishing`. An ACK that the decoder has read by itself (`PlainAck`)
-has a handler besides. Beside each handler stands what its command asks the authorization, if that
-is on.
+has a handler besides. Beside each handler stands the right that its command requires if
+authorization is on.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class BrokerCommands:
         authenticating: Authenticating | None = None,
         decisions: Decisions | None = None,
     ) -> None:
-        """Without `authenticating` everybody is served, and without `decisions` everybody may do
+        """Without `authenticating` every client is served, and without `decisions` each may do
         everything."""
         self.on_frame = ON_FRAME
         self.send_handler = Publishing()

@@ -36,7 +36,7 @@ _RETENTION: Final = "retention_policies"
 
 
 def _type_of(request: AdminRequest) -> str:
-    """Which quota. Raises: Refusal: there is no such type."""
+    """The type of quota. Raises: Refusal: there is no such type."""
     kind = request.query.get("backlogQuotaType") or SIZE
     if kind not in TYPES:
         raise not_found(f"There is no backlog quota of type {kind}: use {' or '.join(TYPES)}")
@@ -56,7 +56,7 @@ def _shown(quotas: BacklogQuotas) -> dict[str, Json]:
 
 
 async def of_namespace(request: AdminRequest) -> Response:
-    """What the namespace itself says, by type."""
+    """The namespace's own quotas, by type."""
     namespace = await request.context.namespaces.get(request.namespace_name)
     return json_response(namespace.policies.record.fields.get(FIELD) or {})
 
@@ -94,8 +94,8 @@ async def _change_namespace(request: AdminRequest, kind: str, value: Json) -> No
 
 
 async def of_topic(request: AdminRequest) -> Response:
-    """What the topic itself says; with `applied` and without that, what its namespace says, or the
-    configuration."""
+    """The topic's own quotas; with `applied`, those of its namespace or the configuration where it
+    has none."""
     namespace = await namespace_of(request)
     namespace.topic_level.check(request.topic)
     own: Mapping[str, Json] | None = own_record(request, namespace).get(FIELD)

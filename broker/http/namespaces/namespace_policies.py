@@ -64,7 +64,7 @@ EMPTY_BODY: Final = "The request entity cannot be empty."
 
 
 def refuse_nothing(_context: AdminContext, _value: Json) -> None:
-    """Whatever the check keeps can be had."""
+    """Refuse nothing: every value that passes the check is allowed."""
 
 
 def refuse_copies(context: AdminContext, value: Json) -> None:
@@ -121,7 +121,7 @@ class Policy:
     nullable: bool = False
     """Whether a body of null unsets it, as in Pulsar."""
     null: Json = None
-    """What a body of null stands for instead; None: nothing, and it is refused."""
+    """The value that a body of null stands for; None: there is none, and null is refused."""
     refuse: Callable[[AdminContext, Json], None] = refuse_nothing
     """Raises: Refusal: what the check kept cannot be had of this broker."""
     conflict: Callable[[Policies, Json, BrokerConfig], str] = no_conflict

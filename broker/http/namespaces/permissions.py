@@ -198,7 +198,7 @@ async def grant_on_topic(request: AdminRequest) -> None:
 
 
 async def revoke_on_topic(request: AdminRequest) -> None:
-    """Of a partitioned topic also what was granted on single partitions."""
+    """Revoke on a topic; of a partitioned topic also the grants on single partitions."""
     context, topic, role = request.context, request.topic, request.names["role"]
     await _check_may_have_grants(context, topic)
     count = await context.namespaces.partitions_of(topic)

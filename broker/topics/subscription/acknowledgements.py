@@ -3,9 +3,8 @@
 Acks of whole entries come as runs. Others come by message id: those that name entries of several
 ledgers, parts of batches, or the end of what is acknowledged.
 
-A client may claim any number of messages for an entry. What goes beyond them is taken off when the
-number is known: at once, if the entry is in flight at a consumer, else when it is delivered
-(`left_of`).
+A client may claim any number of messages for an entry. The excess is taken off when the number is
+known: at once, if the entry is in flight at a consumer, else when it is delivered (`left_of`).
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def left_of(cursor: CursorPort, entry: Entry) -> int | None:
 
 @final
 class Acknowledgements:
-    """Of one subscription."""
+    """The acknowledgements of one subscription."""
 
     __slots__ = ("_clock", "_config", "_cursor", "_ledger", "last_ms", "mark_delete_last_ms")
 
@@ -54,7 +53,7 @@ class Acknowledgements:
         self._config = config
         self._clock = clock
         self.last_ms = 0
-        """Of any consumer, in wall ms."""
+        """The time of the last ack of any consumer, in wall ms."""
         self.mark_delete_last_ms = 0
         """When the mark-delete position moved."""
 

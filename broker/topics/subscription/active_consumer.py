@@ -65,7 +65,7 @@ class ActiveOrder:
         if self._partition >= 0:
             at = self._partition % bisect_left(order, (level + 1,))
         else:
-            # Of coinciding points the last one counts.
+            # If points coincide, the last one counts.
             at = bisect_left(order, (level, distance + 1)) - 1
         return self._consumers[order[at][3]]
 

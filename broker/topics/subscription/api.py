@@ -106,7 +106,7 @@ class ConsumerHandle(Protocol):
         stay. Some kinds must store its name first. May call at once."""
 
     def announce(self) -> None:
-        """The consumer was answered SUCCESS: tell it whether it is active (Failover) and whether
+        """The consumer was answered SUCCESS: send it whether it is active (Failover) and whether
         the topic has ended. Called once."""
 
     def flow(self, permits: int) -> None:
@@ -180,7 +180,7 @@ class Subscription(Protocol):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Those given when it was created; not the broker's own."""
+        """The properties given when it was created; not the broker's own."""
 
     def admits(self, durable: bool) -> bool:
         """Whether a consumer that is (not) durable may attach."""
@@ -247,7 +247,7 @@ class Subscription(Protocol):
 
     @property
     def expirations(self) -> Expirations:
-        """What has expired."""
+        """The counts of expired messages."""
 
     def rest(self) -> None:
         """No client has used the topic for a while: give up what the next consumer makes again.
@@ -260,14 +260,15 @@ class Subscription(Protocol):
         """The limits of its topic are others now. Consumers above them stay."""
 
     def topic_terminated(self) -> None:
-        """No more entries will be added: tell consumers that have drained the topic."""
+        """No more entries will be added: notify consumers that have drained the topic."""
 
     @property
     def backlog_entries(self) -> int:
         """Entries not acknowledged yet; Pulsar's msgBacklog. Derived, never counted."""
 
     def mark_delete_position(self) -> Position | None:
-        """Of its cursor; None when there is none (non-persistent topic)."""
+        """The mark-delete position of its cursor; None when there is none (non-persistent
+        topic)."""
 
     def why_not_dispatching(self) -> str:
         """One sentence that says why nothing is being delivered now; empty if nothing blocks it."""

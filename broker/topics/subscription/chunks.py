@@ -69,7 +69,7 @@ class ChunksWaiting:
             self._slots[slot].discard(position)
 
     def consumers(self) -> list[Consumer]:
-        """Those for which chunks may wait."""
+        """The consumers for which chunks may wait."""
         return list(self._consumers)
 
     def take(self, consumer: Consumer, count_max: int) -> list[tuple[Position, int]]:

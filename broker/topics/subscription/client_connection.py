@@ -36,7 +36,7 @@ class ClientConnection:
         self.caller = caller
         """On whose behalf it produces and consumes."""
         self.features = features
-        """What the client says it is able to do, by Pulsar's names."""
+        """The features that the client announces, by Pulsar's names."""
 
     async def is_alive(self, timeout_seconds: float) -> bool:
         """Whether the client gives a sign of life within the time. Asked before another one gets

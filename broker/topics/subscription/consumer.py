@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from security.caller import Caller
 
 ENCODINGS_MAX: Final = 64
-"""Of a shared entry. Clients choose the epochs that make them differ."""
+"""The number of encodings of a shared entry. Clients choose the epochs that make them differ."""
 
 
 @final
@@ -53,7 +53,7 @@ class Delivery:
         self.payloads: list[bytes] = []
         """As stored, as far as the client may see them."""
         self.size_bytes = 0
-        """Of the payloads."""
+        """The size of the payloads."""
         self.redelivery_counts: list[int] | None = None if is_plain else []
         """None: all are 0."""
         self.ack_sets: list[tuple[int, ...]] | None = None if is_plain else []
@@ -74,8 +74,8 @@ class Delivery:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SharedEntry:
-    """An entry that many consumers get. What a door has encoded of it is kept with it, for all its
-    sessions, under keys of the door's own."""
+    """An entry that many consumers get. The encodings that a door has made of it are kept with it,
+    for all its sessions, under keys of the door's own."""
 
     __slots__ = ("encodings", "partition", "position")
 

@@ -47,7 +47,7 @@ _log = structlog.get_logger()
 
 @lru_cache(maxsize=4)
 def slice_of(config: SubscriptionConfig) -> Allowance:
-    """What one step of a subscription may send."""
+    """The slice that one step of a subscription may send."""
     return Allowance(
         config.dispatcher_max_read_batch_size,
         min(config.dispatcher_max_read_size_bytes, SLICE_BYTES_MAX),
@@ -89,11 +89,11 @@ class DeliveringSubscription:
         self._pump: Pump | None = None
         self._gate: DispatchGate | None = None
 
-    # What only consumers need
+    # Parts that only consumers need
 
     @property
     def pump(self) -> Pump:
-        """What runs the steps of the dispatcher."""
+        """The pump that runs the steps of the dispatcher."""
         return self._pump or self._equip()
 
     @property
@@ -148,7 +148,7 @@ class DeliveringSubscription:
         return self.cursor.properties
 
     def admits(self, durable: bool) -> bool:
-        """Only consumers of its own durability."""
+        """It admits only consumers of its own durability."""
         return durable == self.durable
 
     async def locate(self, request: SubscriptionRequest) -> SubscriptionRequest:
@@ -240,8 +240,8 @@ class DeliveringSubscription:
         self.pump.run()
 
     def on_writable(self, consumer: Consumer) -> None:
-        """The outbox of its connection has room again. All subscriptions of the connection are told
-        at once."""
+        """The outbox of its connection has room again. All subscriptions of the connection are
+        notified at once."""
         if consumer in self.rates and self.dispatcher is not None:
             self.dispatcher.ready(consumer)
             self.pump.run_in_turn()
@@ -333,7 +333,7 @@ class DeliveringSubscription:
             await self.dispatcher.fill()
 
     def limits_changed(self) -> None:
-        """Those that the former limits held may go on, and others stop."""
+        """Consumers that the former limits held may go on, and others stop."""
         if self._pump is not None:
             self._use_rates()
         if self.dispatcher is not None:
@@ -353,7 +353,7 @@ class DeliveringSubscription:
                 consumer.session.ended(consumer)
 
     def disconnect_consumers(self) -> None:
-        """Remove all consumers, then tell their sessions."""
+        """Remove all consumers, then notify their sessions."""
         for consumer in list(self.consumers):
             self.remove_consumer(consumer)
             consumer.session.closed(consumer)

@@ -1,7 +1,7 @@
 """The rates of dispatch that hold for one subscription: the broker's, its topic's and its own.
 
-A step is allowed so many entries as hold, on average, the messages and bytes that there are tokens
-for. What it sends in excess (a batch, a large entry) is a debt, and the next step waits for it.
+A step may send as many entries as, on average, hold the messages and bytes for which there are
+tokens. What it sends in excess (a batch, a large entry) is a debt, and the next step waits for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _nothing() -> None:
 
 
 class Allowance(NamedTuple):
-    """What one step may send."""
+    """The amount that one step may send."""
 
     entries: int
     size_bytes: int
@@ -120,8 +120,8 @@ class DispatchGate:
         return left
 
     def allowed(self, backlog_entries: int, most: Allowance) -> Allowance | None:
-        """What a step may send now, of what it could send. None: nothing; `resume` will be called
-        when it may."""
+        """The part that a step may send now of what it could send. None: nothing; `resume` will be
+        called when it may."""
         self._is_free = backlog_entries < self._context.limits.rates.free_below_entries
         if self._is_free:
             return most
@@ -135,7 +135,7 @@ class DispatchGate:
         return Allowance(max(1, entries), max(1, size_bytes))
 
     def _count(self, limit: DispatchLimit, most: Allowance) -> Allowance:
-        """What a limit leaves of it, counted if it is less."""
+        """The part of it that a limit leaves, counted if it is less."""
         messages, size_bytes = limit.tokens()
         fit = messages
         bytes_fit = float(most.entries)
@@ -152,7 +152,7 @@ class DispatchGate:
         return Allowance(min(entries, int(bytes_fit)), min(most.size_bytes, int(size_bytes)))
 
     def sent(self, entries: int, messages: int, size_bytes: int) -> None:
-        """So much was sent since the last call of `allowed`."""
+        """Take tokens for what was sent since the last call of `allowed`."""
         if self._is_free or not entries:
             return
         self._entries, self._messages, self._size_bytes = entries, messages, size_bytes

@@ -245,7 +245,7 @@ class KeySharedDispatcher(ManyDispatcher):
         return self.ranges.ranges_of(consumer)
 
     def key_ranges(self) -> Iterator[tuple[int, int, Consumer]] | None:
-        """Those of all consumers."""
+        """The ranges of all consumers."""
         return self.ranges.ranges()
 
     def draining_of(self, consumer: Consumer) -> tuple[DrainingHash, ...]:

@@ -163,7 +163,7 @@ class ManyDispatcher:
     def redeliver(
         self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int
     ) -> None:
-        """Only entries that this consumer holds; a request for others is ignored."""
+        """Redeliver entries that this consumer holds; a request for others is ignored."""
         for position, pending in self._in_flight.asked_again(consumer, positions):
             self._wait_again(position, pending.key_hash)
         self.settle()

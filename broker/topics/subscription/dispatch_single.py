@@ -120,14 +120,13 @@ class SingleDispatcher:
         if former is not None and delay_ms > 0:
             self._resume_at = self._clock.now() + delay_ms / 1000
             self._pump.wake_after(delay_ms / 1000)
-            return  # all are told when the new one is actually served
+            return  # all are notified when the new one is actually served
         self._tell_all()
 
     def announce(self, consumer: Consumer) -> None:
-        """Tell a new consumer whether it is active, now and at every later change.
-
-        While a change is pending it is told together with the others: a client that has just been
-        answered may not have its listener in place yet.
+        """Notify a new consumer whether it is active, now and at every later change. While a change
+        is pending it is notified together with the others: a client that has just been answered may
+        not have its listener in place yet.
         """
         if self.sub_type == FAILOVER and consumer not in self._announced:
             self._announced.add(consumer)

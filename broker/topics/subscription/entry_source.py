@@ -150,7 +150,8 @@ class ReplaySource:
 def runs(
     positions: Sequence[Position], apart: dict[Position, Entry | None]
 ) -> list[tuple[Position, int]]:
-    """Ascending positions as (first, count) of consecutive ones. Those in `apart` stand alone."""
+    """Ascending positions as (first, count) of consecutive ones. Positions in `apart` stand
+    alone."""
     result: list[tuple[Position, int]] = []
     first: Position | None = None
     count = 0

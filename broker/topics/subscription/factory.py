@@ -40,7 +40,7 @@ class TopicContext:
     operations: Operations
     """Runs operations that move a subscription, by its name, in the order of the requests."""
     limits: SubscriptionLimits
-    """Those in force now."""
+    """The limits in force now."""
     delayed: DelayedBudget
     """The delayed messages of all subscriptions of the broker."""
     broker_unacked: BrokerUnacked | None = None

@@ -49,8 +49,8 @@ class KeyRanges(Protocol):
         """Its inclusive ranges, ascending."""
 
     def ranges(self) -> Iterator[tuple[int, int, Consumer]]:
-        """All inclusive ranges with their consumers, ascending. What is added or removed while they
-        are taken may be among them or not."""
+        """All inclusive ranges with their consumers, ascending. Ranges that are added or removed
+        while they are taken may be among them or not."""
 
 
 @final
@@ -196,7 +196,7 @@ class ConsistentHashing:
         return tuple(found)
 
     def ranges(self) -> Iterator[tuple[int, int, Consumer]]:
-        """Those of a consumer that follow each other are one."""
+        """Adjacent ranges of a consumer are one."""
         start, lower = 1, 1
         last: Consumer | None = None
         ring = list(self._ring)

@@ -334,7 +334,7 @@ class NonPersistentSubscription:
         return ()
 
     def disconnect_consumers(self) -> None:
-        """Remove all consumers, then tell their sessions."""
+        """Remove all consumers, then notify their sessions."""
         for consumer in list(self.consumers):
             self.remove_consumer(consumer)
             consumer.session.closed(consumer)

@@ -27,7 +27,7 @@ def ack_bits(words: tuple[int, ...]) -> int:
 
 @final
 class Batch:
-    """What one consumer gets in this step."""
+    """The entries that one consumer gets in this step."""
 
     __slots__ = ("deliveries", "entries", "last", "messages", "size_bytes")
 
@@ -39,7 +39,7 @@ class Batch:
         self.size_bytes = 0
 
     def begin(self, delivery: Delivery) -> Delivery:
-        """What follows goes into this one."""
+        """Put the following entries into this batch."""
         self.deliveries.append(delivery)
         self.last = delivery
         return delivery
@@ -47,7 +47,7 @@ class Batch:
 
 @final
 class Outgoing:
-    """What one dispatch step sends, by consumer."""
+    """The entries that one dispatch step sends, by consumer."""
 
     __slots__ = ("_batches", "_expose", "_partition")
 

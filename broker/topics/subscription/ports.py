@@ -121,8 +121,8 @@ class LedgerPort(Protocol):
         """The newest entry published before the time."""
 
     async def find_expired(self, before_ms: int) -> Position:
-        """The newest entry that is older than the time, by its publish time or by the closing of
-        its ledger."""
+        """The newest entry that is older than the time, by its publish time or by the time at which
+        its ledger was closed."""
 
     async def open_cursor(
         self, name: str, initial: Position, properties: Mapping[str, str], durable: bool = True

@@ -39,7 +39,7 @@ _log = structlog.get_logger()
 
 
 class Step(IntEnum):
-    """What remains after a dispatch step."""
+    """The work that remains after a dispatch step."""
 
     IDLE = 0
     """Nothing can be sent until something changes. The change will call `run`."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @final
 class InvalidProperty(BrokerError):
     """A property of the request has a value that it cannot have. A MetadataError to clients, as
-    errors of stored metadata are; only this one is a mistake of whoever asks."""
+    errors of stored metadata are; only this one is a mistake of the client."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ServerError.MetadataError, message)

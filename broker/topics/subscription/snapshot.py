@@ -84,11 +84,11 @@ class Shown(Subscription, Protocol):
 
     @property
     def pump(self) -> Pump:
-        """What runs the steps of the dispatcher."""
+        """The pump that runs the steps of the dispatcher."""
 
     @property
     def rates(self) -> Mapping[Consumer, Rates]:
-        """Of each connected consumer."""
+        """The rates of each connected consumer."""
 
     @property
     def flow_last_ms(self) -> int:
@@ -96,15 +96,15 @@ class Shown(Subscription, Protocol):
 
     @property
     def consumed_last_ms(self) -> int:
-        """Of the last message sent to a consumer that has left."""
+        """The time of the last message sent to a consumer that has left."""
 
     @property
     def acked_last_ms(self) -> int:
-        """Of the last ack."""
+        """The time of the last ack."""
 
     @property
     def mark_delete_last_ms(self) -> int:
-        """Of the last move of the mark-delete position."""
+        """The time of the last move of the mark-delete position."""
 
 
 def why_not_dispatching(subscription: Shown) -> str:
@@ -146,7 +146,7 @@ def consumer_rows(
     dispatcher: Dispatcher | None,
     sums: ConsumerSums,
 ) -> Generator[None, None, list[ConsumerStatistics]]:
-    """Those that are connected when their turn comes, one per step."""
+    """The rows of consumers that are connected when their turn comes, one per step."""
     ranges = yield from ranges_by_consumer(dispatcher)
     rows: list[ConsumerStatistics] = []
     for consumer in list(consumers):

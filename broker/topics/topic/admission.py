@@ -1,4 +1,4 @@
-"""Whom the limits of a topic let in. Statuses and texts of Pulsar 4.0. Pure.
+"""The clients that the limits of a topic admit. Statuses and texts of Pulsar 4.0. Pure.
 
 The number and the types of subscriptions of a non-persistent topic are not limited, as in Pulsar.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def host_of(remote_address: str) -> str:
-    """Of `host:port`."""
+    """The host in `host:port`."""
     return remote_address.rpartition(":")[0]
 
 

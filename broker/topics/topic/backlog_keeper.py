@@ -6,12 +6,13 @@ ledger by the mean size of the ledger's entries, as in Pulsar and as `backlogSiz
 - `producer_request_hold` and `producer_exception`: new producers are refused. The bytes that are
   published are compared with the room that was left when the backlog was last looked at, once per
   turn; close to the quota by a gate that counts each message. A message without room is dropped and
-  its producers are sent away. Those that publish nothing are sent away by the periodic check.
+  its producers are sent away. The periodic check sends away producers that publish nothing.
 - `consumer_backlog_eviction`: once a group of entries is durable, the oldest ones are acknowledged
   for everybody until the backlog is at 90 % of the quota.
 
-The age of the oldest message is looked at periodically and when a producer comes. It is that of the
-closing of its ledger; with `preciseTimeBasedBacklogQuotaCheck` it is read from the message.
+The age of the oldest message is checked periodically and when a producer comes. It counts from the
+time at which the message's ledger was closed; with `preciseTimeBasedBacklogQuotaCheck` it counts
+from the publish time in the message.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What stays of a log of policies when it is compacted, and the form in which that is stored. Pure.
+"""The messages that the compaction of a log of policies keeps, and their stored form. Pure.
 
 The last message of each key stays. A message without value ends its key, and stays for one
 compaction more, so that a reader that has read an older message of the key does not miss it. The
@@ -83,7 +83,7 @@ class Survivors:
         self._ending.pop(position, None)
 
     def kept(self) -> list[Entry]:
-        """Those that stay, in order."""
+        """The messages that stay, in order."""
         gone = {
             position
             for position, key in self._ending.items()
@@ -93,8 +93,9 @@ class Survivors:
 
 
 def _keys_in(entry: Entry) -> list[tuple[str, bool]]:
-    """Key of each message, and whether it has a value. What no reader takes means nothing: messages
-    without a key, and all of an entry that cannot be read to its end."""
+    """Key of each message, and whether it has a value. Messages without a key count for nothing,
+    because no reader takes them, and neither do those of an entry that cannot be read to its
+    end."""
     try:
         metadata, payload = peek_and_payload(entry.data)
         if is_marker(metadata):

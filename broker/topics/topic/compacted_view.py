@@ -1,10 +1,11 @@
-"""What a reader of a compacted topic reads: the entries that compaction kept, then the others.
+"""The entries that a reader of a compacted topic gets: those that compaction kept, then the others.
 
 A subscription takes it for the ledger (`LedgerPort`). Positions are those of the topic. Up to the
 horizon there are only the entries that were kept, whether the topic still has the others or not.
 
-A later compaction may come between two reads. The reader goes on in what that kept: it gets the
-last message of each key that it has not got, as if there had been none before.
+A later compaction may come between two reads. The reader then goes on in the entries that the later
+one kept: it gets the last message of each key that it has not got, as if there had been no
+compaction before.
 """
 
 from __future__ import annotations

@@ -43,7 +43,8 @@ _NUMBER_BYTES: Final = 16
 _USUAL_NAME_BYTES: Final = 1024
 """A longer name must not drive out those of others."""
 _KEPT_SHARE: Final = 0.9
-"""Of a bound, once it is passed: the names are looked through once for many that come."""
+"""The share of a bound that stays once the bound is passed, so that the names are searched once for
+many that come."""
 
 
 class Verdict(Enum):

@@ -36,7 +36,7 @@ SNAPSHOT_CHECK_SECONDS: Final = 10.0
 
 @final
 class DeduplicationPart(TopicPart):
-    """Of one topic."""
+    """The deduplication of one topic."""
 
     name = DEDUPLICATION
     examines = True
@@ -130,7 +130,7 @@ class DeduplicationPart(TopicPart):
 
 @final
 class DeduplicationKind(PartKind[DeduplicationPart]):
-    """Of one broker."""
+    """The kind of the part, for one broker."""
 
     name = DEDUPLICATION
     cursors = frozenset({DEDUP_CURSOR})

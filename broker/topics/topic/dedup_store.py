@@ -4,10 +4,9 @@ The state is kept in the record of the cursor `pulsar.dedup`: its mark-delete po
 same write, the highest persisted sequence id of each producer name up to that position. Entries
 after it are replayed when the topic is loaded. They are known by the producer name in their
 metadata, so a message whose metadata name another producer than the one that sends it is refused:
-anybody could have the messages of others dropped. A snapshot is written every
+any client could have the messages of others dropped. A snapshot is written every
 `brokerDeduplicationEntriesInterval` entries, after the seconds that the policies of the topic say,
-and when the topic is closed. Real Pulsar keeps the
-state in the same place.
+and when the topic is closed. Real Pulsar keeps the state in the same place.
 
 A topic without deduplication has no such cursor: it would hold storage for ever, and bring back
 stale state. The topic deletes one that it finds.
@@ -46,11 +45,11 @@ class NamedProducer(Protocol):
 
 
 class PublishContext(Protocol):
-    """What is kept for a message until it is answered (`Publish`)."""
+    """The state of a message until it is answered (`Publish`)."""
 
     @property
     def producer(self) -> NamedProducer:
-        """Who sent it."""
+        """The producer that sent it."""
 
     @property
     def send(self) -> NewMessage:

@@ -29,7 +29,7 @@ class TopicDispatchLimits:
     def of(
         self, rates: DeliveryRates, resource_group: str, published: Published
     ) -> tuple[DispatchLimit, ...]:
-        """Those of these rates; the same objects as long as the rates are the same."""
+        """The limits of these rates; the same objects as long as the rates are the same."""
         services = self._services
         if rates.topic != self._rate:
             self._rate = rates.topic

@@ -56,8 +56,8 @@ class DueOrder(Generic[K]):
         self._sweep()
 
     def take_due(self, now: float) -> Iterator[K | None]:
-        """Those that are due, the earliest first. One that is taken is not planned any more. Others
-        may be planned meanwhile: those that are due by the same time come, too. None is a slice of
+        """The keys that are due, the earliest first. A key that is taken is not planned any more.
+        Others may be planned meanwhile: those due by the same time come, too. None is a slice of
         former places that were skipped."""
         skipped = 0
         while (heap := self._earlier()) and heap[0][0] <= now:

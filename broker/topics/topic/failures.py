@@ -1,4 +1,4 @@
-"""How a log line tells that something failed for a topic."""
+"""The text of a log line about a failure of a topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the managed ledger of a topic does of the policies of the topic. Pure."""
+"""The policies of a topic that its managed ledger carries out. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def ledger_policies_of(policies: EffectivePolicies) -> LedgerPolicies:
-    """What the topic's ledger does of its policies. The same object for equal ones, of which a
-    broker has a few, and as many topics as it has."""
+    """The policies that the topic's ledger carries out. Equal ones are the same object: a broker
+    has few of them and many topics."""
     stored = policies.persistence
     return _shared(
         LedgerPolicies(

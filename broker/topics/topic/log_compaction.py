@@ -52,7 +52,8 @@ log = structlog.get_logger()
 
 LOG_COMPACTION: Final = "log compaction"
 COMPACTION_CURSOR: Final = "__compaction"
-"""Where Pulsar compacts from. It keeps the policies of topics, which nobody consumes."""
+"""The cursor from which Pulsar compacts. It keeps the policies of topics, which no client
+consumes."""
 COMPACTED_LEDGER: Final = "CompactedTopicLedger"
 """Property of its position: the ledger with the entries that compaction has kept."""
 ENTRIES_MIN: Final = 1_000
@@ -64,7 +65,7 @@ WRITTEN_AT_ONCE: Final = 64
 
 @final
 class LogCompaction(TopicPart):
-    """Of one topic. `load` it before anything else."""
+    """The compaction of one topic. `load` it before anything else."""
 
     name = LOG_COMPACTION
 
@@ -75,7 +76,7 @@ class LogCompaction(TopicPart):
         self._turn = trio.Lock()
         self._cursor: PartCursor | None = None
         self.log = CompactedLog(ledger)
-        """What readers with `readCompacted` read."""
+        """The log for readers with `readCompacted`."""
 
     async def load(self) -> None:
         """See TopicPart: read what the last compaction kept.

@@ -1,4 +1,4 @@
-"""The log of a topic as one of its parts lets it be seen.
+"""The log of a topic as one of its parts presents it.
 
 A subscription takes a view for the ledger. Positions are those of the topic in every view.
 """
@@ -24,8 +24,8 @@ class LogView:
         self._log = log
 
     def seen(self, entries: list[Entry]) -> list[Entry]:
-        """What readers get for these entries, in order and as many. In the place of one that nobody
-        gets: `withheld(entry)`. Called once for each read."""
+        """The entries that readers get for these, in order and as many. In place of an entry that
+        no reader gets: `withheld(entry)`. Called once for each read."""
         return entries
 
     @property

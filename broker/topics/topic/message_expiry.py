@@ -73,7 +73,8 @@ class MessageExpiry:
         self._order: DueOrder[ExpiringTopic] = DueOrder()
         self._looked_at = 0
         self._looking: dict[ExpiringTopic, bool] = {}
-        """Those that are being looked at, and whether they have to be looked at again at once."""
+        """The topics that are being looked at, and whether they have to be looked at again at
+        once."""
 
     def watch(self, topic: ExpiringTopic) -> None:
         """It has another time to live now: look at it with the next check."""
@@ -136,8 +137,8 @@ async def expire_backlogs(
     due_ms = now_ms + ttl_ms
 
     async def oldest_ms(subscription: Subscription) -> int | None:
-        """Of the first entry of its backlog, the publish time, or the earlier closing of its
-        ledger; None: it has none."""
+        """The publish time of the first entry of its backlog, or the time at which its ledger was
+        closed if that is earlier; None: it has no backlog."""
         mark_delete = subscription.mark_delete_position()
         if mark_delete is None or mark_delete >= ledger.last_confirmed:
             return None

@@ -30,7 +30,7 @@ READ_BYTES_MAX: Final = 1024 * 1024
 
 
 def newest_position(ledger: LedgerPort) -> Position:
-    """That of the newest entry; (-1, -1) when there is none, or none is left."""
+    """The position of the newest entry; (-1, -1) when there is none, or none is left."""
     ledger_id, entry_id = ledger.last_confirmed
     newest = ledger.previous_position((ledger_id, entry_id + 1))
     return newest if newest[1] >= 0 and newest >= ledger.first_position else (-1, -1)

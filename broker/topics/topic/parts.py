@@ -1,4 +1,4 @@
-"""The parts of a topic: what it does beside storing messages and giving them to subscriptions.
+"""The parts of a topic: what it does besides storing messages and giving them to subscriptions.
 
 Deduplication is a part, and so is the compaction of a log of policies. The broker is assembled with
 the kinds of parts that it has (`TopicServices.part_kinds`, in this order). A topic asks each kind
@@ -10,7 +10,7 @@ without parts pays nothing for them, neither memory nor time.
         └───────discard──────────┘    └────────end─────────────┘
 
 A part is made, and asked about messages, before it loads. It loads when all earlier messages are
-stored: it restores what is stored by then (`replay`), and is told of what is stored later
+stored: it restores what is stored by then (`replay`), and is notified of what is stored later
 (`stored`), so it misses no message and sees none twice. A load that fails is repeated when policies
 are applied again. Until then the part is asked about messages, without its state.
 
@@ -43,7 +43,7 @@ REPLAY_BYTES: Final = 8 * 1024 * 1024
 
 
 class PartServices(Protocol):
-    """What the broker gives the parts of topics."""
+    """The services that the broker gives the parts of topics."""
 
     @property
     def config(self) -> BrokerConfig:
@@ -51,7 +51,7 @@ class PartServices(Protocol):
 
     @property
     def clock(self) -> Clock:
-        """Of the broker."""
+        """The clock of the broker."""
 
     @property
     def nursery(self) -> trio.Nursery:
@@ -63,7 +63,7 @@ class PartOwner(Protocol):
 
     @property
     def services(self) -> PartServices:
-        """Those of the broker."""
+        """The services of the broker."""
 
     @property
     def name(self) -> TopicName:
@@ -90,7 +90,7 @@ class TopicPart:
     """One part of one topic. A part overrides what concerns it; here each call does nothing."""
 
     name: ClassVar[str]
-    """That of its kind."""
+    """The name of its kind."""
     examines: ClassVar[bool] = False
     """Whether it decides which messages are stored. It then sees each with its producer."""
 
@@ -134,7 +134,7 @@ class TopicPart:
     def stored(
         self, entries: list[Entry], publishes: list[Publish]
     ) -> Sequence[tuple[int, list[Publish]]]:
-        """A group of messages is durable, in order. Only a part that is loaded is told.
+        """A group of messages is durable, in order. Only a part that is loaded is notified.
         `publishes`: one for each entry, if the part `examines`. Returns the messages that it kept
         and that get a receipt now, in groups, each with the number of these entries that are
         answered before it."""
@@ -153,9 +153,10 @@ class TopicPart:
         return -1
 
     def view(self, log: LedgerPort, *, compacted: bool) -> LedgerPort:
-        """What subscriptions see of a log, which the parts before this one have made of the ledger.
-        `compacted`: for a reader that wants only what compaction has kept. A subscription keeps its
-        view: a part that has one is wanted as long as its topic is loaded."""
+        """The view that subscriptions get of a log, which the parts before this one have made of
+        the ledger. `compacted`: for a reader that wants only what compaction has kept. A
+        subscription keeps its view: a part that has one is wanted as long as its topic is
+        loaded."""
         del compacted
         return log
 

@@ -72,7 +72,7 @@ class PersistentTopic(PublishingTopic):
         """Made with the first question for the newest message."""
 
     async def rest(self) -> None:
-        """See Topic. What the ledger reads with, and the open ledgers of cursors, go too."""
+        """See Topic. The ledger's readers and the open ledgers of cursors go, too."""
         await super().rest()
         for part in self.parts:
             await part.rest()
@@ -98,7 +98,7 @@ class PersistentTopic(PublishingTopic):
             raise NotAllowed("Subscribe limited by subscribe rate limit per consumer.")
 
     def subscription_ledger(self, *, compacted: bool) -> LedgerPort:
-        """What its subscriptions read: the ledger, as the parts of the topic let it be seen."""
+        """The log that its subscriptions read: the ledger, as the parts of the topic present it."""
         log: LedgerPort = self.ledger
         for part in self.parts:
             log = part.view(log, compacted=compacted)
@@ -177,7 +177,7 @@ class PersistentTopic(PublishingTopic):
             parts = {each.name: each for each in (*self.parts, part)}
             names = [each.name for each in self.services.part_kinds]
             self.use_parts(tuple([parts[name] for name in names if name in parts]))
-        # What it has not been asked about is stored before the place where a replay begins.
+        # Messages that it was not asked about are stored before the place where a replay begins.
         await self.finish_publishes()
         await part.load()
         part.is_loaded = True
@@ -185,7 +185,7 @@ class PersistentTopic(PublishingTopic):
         self.use_parts(self.parts)
 
     def _leave_parts(self) -> None:
-        """It has none any more. What they have stored stays."""
+        """End all of its parts. What they have stored stays."""
         for kind in self.services.part_kinds:
             kind.loaded.pop(self.part(kind.name), None)
         self.use_parts(())
@@ -235,12 +235,12 @@ class PersistentTopic(PublishingTopic):
         )
 
     async def check_quotas(self) -> None:
-        """Those of the backlog."""
+        """Check the quotas of the backlog."""
         if not self.name.is_system:
             await self.backlog.check()
 
     def request_trim(self) -> None:
-        """Of its ledger."""
+        """Ask for a trim of its ledger."""
         self.ledger.request_trim()
 
     async def check_backlog(self) -> None:
@@ -248,7 +248,7 @@ class PersistentTopic(PublishingTopic):
         await self.backlog.check_producer()
 
     async def store_epoch(self, epoch: int) -> None:
-        """Make the topic epoch durable before its producer is told."""
+        """Make the topic epoch durable before its producer gets it."""
         await self.ledger.change_properties(lambda old: {**old, TOPIC_EPOCH_PROPERTY: str(epoch)})
 
     # --- positions ----------------------------------------------------------------------
@@ -302,7 +302,7 @@ class PersistentTopic(PublishingTopic):
         self._disconnect()
 
     def _disconnect(self) -> None:
-        """Nobody refers to it any more."""
+        """Nothing refers to it any more."""
         self.services.message_expiry.forget(self)
         self._leave_parts()
         self.backlog.disconnect()

@@ -75,7 +75,7 @@ class ProducerSession(ClientConnection):
         raise NotImplementedError
 
     def answered(self, count: int, size_bytes: int) -> None:
-        """So many of the messages that were `taken` have their answers now."""
+        """This many of the messages that were `taken` have their answers now."""
         raise NotImplementedError
 
     def refused(self, producer: Producer, message: NewMessage, reason: BrokerError) -> None:
@@ -134,7 +134,8 @@ class ProducerTopic:
 
 @final
 class ProducerLimits:
-    """What each message of a producer has to pass before it is handled. Identity is the object."""
+    """The limits that each message of a producer has to pass before it is handled. Identity is the
+    object."""
 
     __slots__ = ("backlog", "delay_ms_max", "message_size_bytes_max", "rates")
 
@@ -215,13 +216,13 @@ class Producer:
         self.connected_since_ms = connected_since_ms
         self.open = False
         self.held_bytes = 0
-        """What its name and its metadata count for while it is with its topic."""
+        """The bytes that its name and its metadata count for while it is with its topic."""
         self.limits = NO_LIMITS
-        """What its messages have to pass."""
+        """The limits that its messages have to pass."""
         self.messages_in = 0
         self.bytes_in = 0
         self.chunks_in = 0
-        """Those of the messages that are chunks."""
+        """The number of messages that are chunks."""
         self.window_messages_in = 0
         self.window_bytes_in = 0
         self.window_chunks_in = 0

@@ -50,7 +50,7 @@ class ProducerTurns:
         return self._turns[producer]
 
     def waiting(self) -> list[Producer]:
-        """Those that wait, in the order in which they came."""
+        """The producers that wait, in the order in which they came."""
         return list(self._turns)
 
     def grant(self, producer: Producer) -> None:

@@ -1,4 +1,4 @@
-"""What the producers of one topic have to pass: its publish rate, the budget of its resource group,
+"""The limits on the producers of one topic: its publish rate, the budget of its resource group,
 the rate of the whole broker, the size of a message, how late it may be due, and the quota of the
 backlog if that is near."""
 

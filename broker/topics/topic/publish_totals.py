@@ -1,4 +1,4 @@
-"""What was published to a topic since it was loaded, and how fast. Pure.
+"""Counts and rates of what was published to a topic since it was loaded. Pure.
 
 Producers count for themselves, so that a message costs no second count. The totals are the sum over
 those that are there and those that have left.
@@ -62,7 +62,7 @@ class PublishTotals:
         self._chunks_before += producer.chunks_in
 
     def end_window(self, seconds: float) -> None:
-        """So many seconds after the last one ended."""
+        """End a window this many seconds after the last one ended."""
         messages, size_bytes = self.messages(), self.size_bytes()
         self.messages_per_second = (messages - self._window_messages) / seconds
         self.bytes_per_second = (size_bytes - self._window_bytes) / seconds

@@ -87,9 +87,9 @@ class PublishingTopic(Topic):
         self.parts: tuple[TopicPart, ...] = ()
         """In the order of their kinds, also those that are not loaded."""
         self._examiners: tuple[TopicPart, ...] = ()
-        """Those that decide which messages are stored."""
+        """The parts that decide which messages are stored."""
         self._watchers: tuple[TopicPart, ...] = ()
-        """Those that are loaded."""
+        """The parts that are loaded."""
         self.message_index = -1
         """Index of the newest message; kept only with an entry interceptor."""
         self._dropping = False
@@ -165,7 +165,7 @@ class PublishingTopic(Topic):
         self._arrived_contexts += [PublishRun(producer, run)] * count
 
     def _admitted(self, publishes: list[Publish]) -> list[Publish]:
-        """Those to store. The parts that examine them answer the others."""
+        """The messages to store. The parts that examine them answer the others."""
         for part in self._examiners:
             publishes = part.admit(publishes)
         return publishes
@@ -330,9 +330,8 @@ class PublishingTopic(Topic):
         return max([-1, *[part.last_sequence_id(producer_name) for part in self.parts]])
 
     async def terminate(self) -> Position:
-        """Accept no more messages. Consumers are told once they have drained the topic.
-
-        A producer is sent CLOSE_PRODUCER before its late messages are refused, as in Pulsar. In the
+        """Accept no more messages. Consumers are notified once they have drained the topic. A
+        producer is sent CLOSE_PRODUCER before its late messages are refused, as in Pulsar. In the
         other order the Go client waits for its timeout.
         """
         await self.finish_publishes()

@@ -1,4 +1,4 @@
-"""Puts topics to rest that nobody has used for a while.
+"""Puts topics to rest that were not used for a while.
 
 A topic at rest is loaded, owned and known as before: it takes requests at once, its policies apply,
 its statistics say the same, and nothing of it is read again. It has only given up what the next use

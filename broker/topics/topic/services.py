@@ -71,13 +71,13 @@ class TopicServices:
         self.producer_bytes: ProducerBytes[ProducerSession] = ProducerBytes(
             config.maxProducerMetadataSizeInMB * 1024 * 1024
         )
-        """What the names and the metadata of all producers take."""
+        """The bytes that the names and the metadata of all producers take."""
         self.delayed = DelayedBudget(
             config.delayedDeliveryMaxEntriesPerBroker, config.delayedDeliveryMaxEntriesPerTopic
         )
-        """What all subscriptions hold of messages that are not due."""
+        """The messages that are not due, of all subscriptions."""
         self.message_expiry = MessageExpiry(config, clock)
-        """Of the topics with a time to live."""
+        """The expiry of messages of the topics with a time to live."""
         self.running_in: trio.Nursery | None = None
         self.nursery_of: Callable[[], trio.Nursery] = lambda: self.nursery
         """One object for all topics."""

@@ -38,7 +38,7 @@ class Topic(TopicSubscriptions):
         counts from the first time it sees no client."""
         if self.unattended_since == AT_REST:
             if not self.needs_rest:
-                return False  # Whoever comes touches it.
+                return False  # A client that comes touches it.
             self.unattended_since = ATTENDED
         if self.closing or len(self.operations) or self.access.producers or self.consumer_count():
             self.unattended_since = ATTENDED

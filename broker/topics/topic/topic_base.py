@@ -40,7 +40,7 @@ PRODUCERS: Final = ()
 
 
 class StoredCounts(NamedTuple):
-    """Of one topic, since it was loaded."""
+    """The counts of one topic since it was loaded."""
 
     latencies: list[int]
     """Messages per bucket of `histograms.LATENCY_NAMES`, then those above all."""
@@ -118,7 +118,7 @@ class TopicBase(ProducerTopic):
         """Raises: BrokerError: no producer may come, because the backlog is over its quota."""
 
     async def store_epoch(self, epoch: int) -> None:
-        """Make the topic epoch durable before its producer is told."""
+        """Make the topic epoch durable before its producer gets it."""
         _ = epoch
 
     def check_subscribe_rate(self, address: str, name: str, consumer_id: int) -> None:
@@ -185,7 +185,7 @@ class TopicBase(ProducerTopic):
 
     @property
     def oldest_in_backlog(self) -> OldestMessage | None:
-        """As of the last look; None: there is none, or nobody has to know."""
+        """As of the last look; None: there is none, or no quota needs it."""
         return None
 
     async def publish_time_after(self, position: Position) -> int | None:
@@ -201,8 +201,7 @@ class TopicBase(ProducerTopic):
         return None
 
     def stored_counts(self) -> StoredCounts | None:
-        """What was counted of the messages that it stored since it was loaded; None: it stores
-        none."""
+        """The counts of the messages that it stored since it was loaded; None: it stores none."""
         return None
 
     async def check_quotas(self) -> None:

@@ -1,7 +1,8 @@
 """What a topic needs of its ledger, and of the factory that opens it.
 
 A topic of this broker has a `ManagedLedger`, a shadow topic the ledger of its source
-(`broker/topics/follow`), tests whatever they make. None of these calls is made for each message.
+(`broker/topics/follow`), and tests have ledgers of their own. None of these calls is made for each
+message.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ class TopicLedger(LedgerPort, Protocol):
         """Append entries in order. The listener gets the outcome."""
 
     def kick(self) -> None:
-        """What was appended may be written now."""
+        """The appended entries may be written now."""
 
     def roll(self) -> None:
         """Go on in a new ledger, so that the entries before can be deleted."""
@@ -166,7 +167,7 @@ class TopicLedger(LedgerPort, Protocol):
         """Whether `rest` would give up something."""
 
     async def rest(self) -> None:
-        """Nobody has used the topic for a while: give up what the next use makes again."""
+        """Give up what the next use makes again: the topic was not used for a while."""
 
     def disconnect(self) -> None:
         """It is closed: forget the topic."""

@@ -226,7 +226,7 @@ class TopicProducers(TopicBase):
             self._turns.refuse(each, ServiceNotReady("The topic is closing; look up again"))
 
     def end_producer(self, producer: Producer, reason: BrokerError) -> None:
-        """Disconnect one producer. The reason is what it is told if it is still waiting."""
+        """Disconnect one producer. The reason is for the client, if it still waits."""
         self._turns.refuse(producer, reason)
         producer.session.closed(producer)
         self.remove_producer(producer)

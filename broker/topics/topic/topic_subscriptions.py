@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 REPLICATOR_PREFIX: Final = "pulsar.repl"
-"""Of the names of cursors that Pulsar replicates from (its replicatorPrefix)."""
+"""The prefix of cursors that Pulsar replicates from (its replicatorPrefix)."""
 _NO_SUBSCRIPTIONS: Final[frozenset[Subscription]] = frozenset()
 
 
@@ -143,7 +143,7 @@ class TopicSubscriptions(TopicProducers):
         return subscription
 
     def _check_subscriptions(self) -> None:
-        """Those of topics that store nothing are not limited. Raises: BrokerError."""
+        """Subscriptions of topics that store nothing are not limited. Raises: BrokerError."""
         if self.persistent:
             check_subscriptions(self.policies.effective, len(self.subscriptions), self.name.full)
 
