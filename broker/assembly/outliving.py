@@ -19,21 +19,27 @@ async def outliving(parent: trio.Nursery) -> AsyncIterator[trio.Nursery]:
     that, which takes tasks of theirs and of the managed ledgers. An error of one of the tasks is an
     error of `parent`.
     """
-    ended = trio.Event()
+    opened: list[trio.Nursery] = []
+    has_opened, ended = trio.Event(), trio.Event()
+    scope = trio.CancelScope(shield=True)
 
-    async def run(task_status: trio.TaskStatus[trio.Nursery]) -> None:
+    async def run() -> None:
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.cancel_scope.shield = True
-                task_status.started(nursery)
-                await trio.sleep_forever()
+            with scope:
+                async with trio.open_nursery() as nursery:
+                    opened.append(nursery)
+                    has_opened.set()
+                    await trio.sleep_forever()
         finally:
             ended.set()
 
-    nursery: trio.Nursery = await parent.start(run)
+    # Not `parent.start`: a task that is shielded would not end if the start of it was cancelled.
+    parent.start_soon(run)
     try:
-        yield nursery
+        with trio.CancelScope(shield=True):
+            await has_opened.wait()
+        yield opened[0]
     finally:
-        nursery.cancel_scope.cancel()
+        scope.cancel()
         with trio.CancelScope(shield=True):
             await ended.wait()
