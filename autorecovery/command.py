@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import os
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from runtime.command_line import (
     configuration_options,
-    first_of,
     log_level_option,
     log_of_server,
     refuse,
-    say_ready,
-    stop_signals,
-    watch_signals,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
-
-    import trio
 
     from autorecovery.config import AutorecoveryConfig
     from bookie.process.identity import Identity
@@ -38,7 +34,7 @@ def command(
 ) -> None:
     """Replace the copies that lost bookies held, until SIGTERM or SIGINT."""
     use_compiled: Callable[[], str] = context.obj or (lambda: "from the sources")
-    running = use_compiled()
+    modules = use_compiled()
     from autorecovery.config import AUTORECOVERY_KEYS
     from bookie.errors import BookieRefusesToStart
     from bookie.process.identity import identity_of
@@ -51,22 +47,16 @@ def command(
     except (ConfigError, BookieRefusesToStart) as error:
         refuse(str(error))
     report_settings(loaded, ())
-    _run(loaded.config, identity, running)
+    _run(loaded.config, identity, modules)
 
 
-def _run(config: AutorecoveryConfig, identity: Identity, running: str) -> None:
-    import trio
-
+def _run(config: AutorecoveryConfig, identity: Identity, modules: str) -> None:
     from bookie.errors import StorageError
     from metadata.store import MetadataUnavailable
+    from runtime.process_shell import run_server
 
-    try:
-        trio.run(_serve, config, identity, running)
-    except* (StorageError, MetadataUnavailable) as group:
-        refusal = group
-    else:
-        return
-    refuse(str(first_of(refusal)))
+    server = partial(_server, config, identity, modules)
+    run_server("vela autorecovery", server, (StorageError, MetadataUnavailable))
 
 
 async def open_store(config: AutorecoveryConfig) -> MetadataStore:
@@ -79,33 +69,19 @@ async def open_store(config: AutorecoveryConfig) -> MetadataStore:
     return await open_metadata(config)
 
 
-async def _serve(config: AutorecoveryConfig, identity: Identity, running: str) -> None:
+@asynccontextmanager
+async def _server(
+    config: AutorecoveryConfig, identity: Identity, modules: str
+) -> AsyncIterator[str]:
     import structlog
-    import trio
 
     from autorecovery.process import running_autorecovery
 
-    with stop_signals() as signals:
-        async with trio.open_nursery() as nursery:
-            stop = trio.Event()
-            nursery.start_soon(watch_signals, signals, stop)
-            with trio.CancelScope() as until_stop:
-                nursery.start_soon(_cancel, until_stop, stop)
-                async with running_autorecovery(
-                    config, identity, lambda: open_store(config)
-                ) as recovery:
-                    structlog.get_logger().info("running", modules=running)
-                    ready = _ready(identity, recovery.http_port)
-                    nursery.start_soon(say_ready, f"vela autorecovery ready: {ready}")
-                    await trio.sleep_forever()
-            nursery.cancel_scope.cancel()
+    async with running_autorecovery(config, identity, lambda: open_store(config)) as recovery:
+        structlog.get_logger().info("running", modules=modules)
+        yield _ready(identity, recovery.http_port)
 
 
 def _ready(identity: Identity, http_port: int) -> str:
     host = f"[{identity.host}]" if ":" in identity.host else identity.host
     return f"{identity.bookie_id} http://{host}:{http_port}" if http_port else identity.bookie_id
-
-
-async def _cancel(scope: trio.CancelScope, stop: trio.Event) -> None:
-    await stop.wait()
-    scope.cancel()

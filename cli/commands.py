@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, final
 
@@ -23,19 +24,14 @@ from runtime.command_line import (
     log_level_option,
     log_of_server,
     refuse,
-    say_ready,
-    stop_signals,
-    watch_signals,
 )
 from runtime.deferred import defer, take_part
 from runtime.output import OutputFailed, leave_stdout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import AsyncIterator, Iterator, Mapping
     from pathlib import Path
 
-    from broker.assembly.broker import RunningBroker
     from broker.ground.config import BrokerConfig
 
 DEFAULT_DATA_DIRECTORY: Final = "data/standalone"
@@ -210,55 +206,30 @@ def standalone(
 def _run(config: BrokerConfig, data_directory: Path | None) -> None:
     from native.hot_modules import use_compiled
 
-    running = use_compiled()
-    import trio
-
+    modules = use_compiled()
     from bookie.errors import StorageError
-    from broker.assembly.app import running_broker
     from broker.assembly.parts import StartError
     from broker.ground.data_directory import DataDirectoryError
     from metadata.store import MetadataUnavailable
-    from runtime.free_memory import tune_allocator
     from runtime.open_files import take_open_files
-    from runtime.tuning import tune_process
+    from runtime.process_shell import prepare_process, run_server
 
-    tune_allocator()
     take_open_files(config.maxHttpServerConnections)
-    tune_process()
-    try:
-        trio.run(_serve, config, running_broker(config, data_directory), running)
-    except* (StartError, DataDirectoryError, StorageError, MetadataUnavailable) as group:
-        refusal = group
-    else:
-        return
-    refuse(str(first_of(refusal)))
+    prepare_process(("broker.assembly.app",))
+    server = partial(_server, config, data_directory, modules)
+    refusals = (StartError, DataDirectoryError, StorageError, MetadataUnavailable)
+    run_server("vela standalone", server, refusals)
 
 
-async def _serve(
-    config: BrokerConfig, running_broker: AbstractAsyncContextManager[RunningBroker], running: str
-) -> None:
-    import structlog
-    import trio
-
-    from runtime.free_memory import return_free_memory
-    from runtime.tuning import keep_for_good
+@asynccontextmanager
+async def _server(
+    config: BrokerConfig, data_directory: Path | None, modules: str
+) -> AsyncIterator[str]:
+    from broker.assembly.app import running_broker
+    from runtime.process_shell import settled
     from runtime.watchdog import watching_if
 
-    with (
-        watching_if(config.eventLoopWatchdogEnabled),
-        stop_signals() as signals,
-    ):
-        async with trio.open_nursery() as nursery:
-            stop = trio.Event()
-            nursery.start_soon(watch_signals, signals, stop)
-            async with running_broker as broker:
-                keep_for_good()
-                nursery.start_soon(return_free_memory)
-                urls = " ".join(broker.address.service_urls)
-                if broker.bookie_address:
-                    urls += f" bookie://{broker.bookie_address}"
-                structlog.get_logger().info(f"running {running}")
-                if not stop.is_set():
-                    nursery.start_soon(say_ready, f"vela standalone ready: {urls}")
-                await stop.wait()
-            nursery.cancel_scope.cancel()
+    with watching_if(config.eventLoopWatchdogEnabled):
+        async with running_broker(config, data_directory) as broker, settled(modules):
+            urls = " ".join(broker.address.service_urls)
+            yield f"{urls} bookie://{broker.bookie_address}" if broker.bookie_address else urls

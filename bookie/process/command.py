@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from runtime.command_line import (
     configuration_options,
-    first_of,
     log_level_option,
     log_of_server,
     refuse,
-    say_ready,
-    stop_signals,
-    watch_signals,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
-
-    import trio
 
     from bookie.process.config import BookieProcessConfig
     from bookie.process.identity import Identity
@@ -49,7 +44,7 @@ def bookie(
         return
     # The program that offers this command may have compiled modules to use, before any import.
     use_compiled: Callable[[], str] = context.obj or (lambda: "from the sources")
-    running = use_compiled()
+    modules = use_compiled()
     from bookie.errors import BookieRefusesToStart
     from bookie.process.config import BOOKIE_KEYS, start_notices
     from bookie.process.identity import identity_of
@@ -62,68 +57,36 @@ def bookie(
     except (ConfigError, BookieRefusesToStart) as error:
         refuse(str(error))
     report_settings(loaded, start_notices(loaded.config, identity.bind_host))
-    _run(loaded.config, identity, running)
+    _run(loaded.config, identity, modules)
 
 
-def _run(config: BookieProcessConfig, identity: Identity, running: str) -> None:
-    import trio
-
+def _run(config: BookieProcessConfig, identity: Identity, modules: str) -> None:
     from bookie.errors import StorageError
     from metadata.store import MetadataUnavailable
-    from runtime.free_memory import tune_allocator
     from runtime.open_files import raise_open_files_limit
-    from runtime.tuning import tune_process
+    from runtime.process_shell import prepare_process, run_server
 
-    tune_allocator()
     raise_open_files_limit()
-    for module in MODULES:
-        import_module(module)
-    tune_process()
-    try:
-        trio.run(_serve, config, identity, running)
-    except* (StorageError, MetadataUnavailable) as group:
-        refusal = group
-    else:
-        return
-    refuse(str(first_of(refusal)))
+    prepare_process(MODULES)
+    server = partial(_server, config, identity, modules)
+    run_server("vela bookie", server, (StorageError, MetadataUnavailable))
 
 
-async def _serve(config: BookieProcessConfig, identity: Identity, running: str) -> None:
-    import structlog
-    import trio
-
+@asynccontextmanager
+async def _server(
+    config: BookieProcessConfig, identity: Identity, modules: str
+) -> AsyncIterator[str]:
     from bookie.process.cluster import open_metadata
     from bookie.process.running import running_bookie
-    from runtime.free_memory import return_free_memory
-    from runtime.tuning import keep_for_good
+    from runtime.process_shell import settled
     from runtime.watchdog import watching_if
 
-    log = structlog.get_logger()
-    with (
-        watching_if(config.eventLoopWatchdogEnabled),
-        stop_signals() as signals,
-    ):
-        async with trio.open_nursery() as nursery:
-            stop = trio.Event()
-            nursery.start_soon(watch_signals, signals, stop)
-            with trio.CancelScope() as until_stop:
-                nursery.start_soon(_cancel, until_stop, stop)
-                async with running_bookie(
-                    config, identity, lambda: open_metadata(config)
-                ) as bookie:
-                    keep_for_good()
-                    nursery.start_soon(return_free_memory)
-                    log.info("running", modules=running)
-                    ready = _ready(identity, bookie)
-                    nursery.start_soon(say_ready, f"vela bookie ready: {ready}")
-                    await trio.sleep_forever()
-            nursery.cancel_scope.cancel()
-
-
-async def _cancel(scope: trio.CancelScope, stop: trio.Event) -> None:
-    """A start may wait for long: for ZooKeeper, or for the end of a former session."""
-    await stop.wait()
-    scope.cancel()
+    with watching_if(config.eventLoopWatchdogEnabled):
+        async with (
+            running_bookie(config, identity, lambda: open_metadata(config)) as bookie,
+            settled(modules),
+        ):
+            yield _ready(identity, bookie)
 
 
 def _ready(identity: Identity, bookie: RunningBookie) -> str:

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import os
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
-from runtime.command_line import (
-    first_of,
-    log_of_server,
-    refuse,
-    say_ready,
-    stop_signals,
-    watch_signals,
-)
+from runtime.command_line import log_of_server, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
-
-    import trio
 
     from cli.machine.plan import Machine
     from runtime.line_writer import LineWriter
@@ -57,54 +50,24 @@ def run_machine(
 def _run(
     machine: Machine, data_directory: Path, socket_path: str, log_level: str, lines: LineWriter
 ) -> None:
-    import trio
-
     from bookie.errors import StorageError
     from broker.assembly.parts import StartError
     from broker.ground.data_directory import DataDirectoryError
     from metadata.store import MetadataUnavailable
+    from runtime.process_shell import run_server
     from runtime.supervision import ChildFailed
 
-    try:
-        trio.run(_serve, machine, data_directory, socket_path, log_level, lines)
-    except* (
-        ChildFailed,
-        DataDirectoryError,
-        MetadataUnavailable,
-        StartError,
-        StorageError,
-    ) as group:
-        refusal = group
-    else:
-        return
-    refuse(str(first_of(refusal)))
+    server = partial(_server, machine, data_directory, socket_path, log_level, lines)
+    refusals = (ChildFailed, DataDirectoryError, MetadataUnavailable, StartError, StorageError)
+    run_server("vela standalone", server, refusals)
 
 
-async def _serve(
+@asynccontextmanager
+async def _server(
     machine: Machine, data_directory: Path, socket_path: str, log_level: str, lines: LineWriter
-) -> None:
-    import trio
-
+) -> AsyncIterator[str]:
+    """While it starts its children are killed at a signal; once it is ready they stop in order."""
     from cli.machine.running import running_machine
 
-    with stop_signals() as signals:
-        async with trio.open_nursery() as nursery:
-            stop, ready = trio.Event(), trio.Event()
-            nursery.start_soon(watch_signals, signals, stop)
-            with trio.CancelScope() as starting:
-                nursery.start_soon(_cancel_start, starting, stop, ready)
-                async with running_machine(
-                    machine, data_directory, socket_path, log_level, lines
-                ) as running:
-                    ready.set()
-                    urls = " ".join(running.urls)
-                    nursery.start_soon(say_ready, f"vela standalone ready: {urls}")
-                    await stop.wait()
-            nursery.cancel_scope.cancel()
-
-
-async def _cancel_start(scope: trio.CancelScope, stop: trio.Event, ready: trio.Event) -> None:
-    """A start may wait for long. Its children are killed; those that are ready stop in order."""
-    await stop.wait()
-    if not ready.is_set():
-        scope.cancel()
+    async with running_machine(machine, data_directory, socket_path, log_level, lines) as running:
+        yield " ".join(running.urls)
