@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
+from socket import AF_INET
 
 import trio
 
@@ -263,7 +264,9 @@ class Pipe:
 
 
 class _Peer:
-    """What `socket.getpeername` is asked of."""
+    """A socket, as far as its peer is asked for."""
+
+    family = AF_INET
 
     def __init__(self, peer):
         host, _, port = peer.rpartition(":")
