@@ -21,7 +21,7 @@ import trio
 
 from bookie.directories import plan_existing, plan_new, refuse_twice
 from bookie.disk import read_file, replace_file
-from bookie.errors import BookieRefusesToStart
+from bookie.errors import BookieRefusesToStart, CookieDamaged
 from protocol.bookkeeper.cookie import (
     LAYOUT_VERSION,
     Cookie,
@@ -146,7 +146,7 @@ def set_id_of(config: BookieConfig, disk: Disk) -> str | None:
 
 
 def _copies(config: BookieConfig, disk: Disk) -> dict[str, Copy]:
-    """By configured directory. Raises: BookieRefusesToStart: one is damaged."""
+    """By configured directory. Raises: CookieDamaged."""
     paths = dict.fromkeys(map(normpath, (*config.journalDirectories, *config.ledgerDirectories)))
     return {path: copy for path in paths if (copy := _read(disk, path)) is not None}
 
@@ -301,7 +301,7 @@ def _read(disk: Disk, path: str) -> Copy | None:
     try:
         return decode_version_file(content)
     except InvalidMetadata as error:
-        raise BookieRefusesToStart(
+        raise CookieDamaged(
             f"{_current(path)}/{FILE_NAME}: damage at offset 0, {len(content)} bytes: {error}. "
             "Restore this file from a backup. Without one, correct it after those of the other "
             "directories, and delete the line that starts with '# vela' from all of them"

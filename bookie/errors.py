@@ -53,6 +53,10 @@ class BookieRefusesToStart(StorageError):
     """The directories given are not this bookie's, are incomplete, or lack a journal."""
 
 
+class CookieDamaged(BookieRefusesToStart):
+    """The cookie in a directory cannot be read."""
+
+
 class IndexUnreadable(StorageError):
     """The index cannot return the location of an entry or the row of a ledger. That is an error of
     the request, never "not there"."""

@@ -11,10 +11,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import structlog
+
 from bookie.config import BookieConfig
 from bookie.cookie import FILE_NAME as COOKIE
 from bookie.cookie import adopt, refuse_other_cluster
 from bookie.disk import RealDisk
+from bookie.errors import BookieRefusesToStart, CookieDamaged
 from bookie.process.cluster import StoredCookies, initialize_ledgers
 from broker.assembly.parts import StartError
 from broker.ground.data_directory import METADATA
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 
     from cli.machine.plan import Machine
     from metadata.store import MetadataStore
+
+
+log = structlog.get_logger()
 
 
 def bookies_with_data(data_directory: Path) -> list[int]:
@@ -61,7 +67,10 @@ def refuse_fewer_bookies(machine: Machine, data_directory: Path) -> None:
 async def open_metadata(machine: Machine, data_directory: Path) -> RocksStore:
     """The parent's store, with the metadata of a cluster. The caller runs and closes it.
 
-    Raises: StartError, MetadataUnavailable, BookieRefusesToStart.
+    A bookie whose directories are not in order is left as it is: its own start refuses them, and
+    the others start without it.
+
+    Raises: StartError, MetadataUnavailable. BookieRefusesToStart: see `_refuse_moved`.
     """
     config = _bookie_config(machine, data_directory, 1)
     has_data = bool(bookies_with_data(data_directory)) or _has_cookie(config)
@@ -75,7 +84,12 @@ async def open_metadata(machine: Machine, data_directory: Path) -> RocksStore:
         await create_json(store, f"{CLUSTERS_PATH}/{machine.config.clusterName}", {})
         for number in range(1, machine.bookies + 1):
             bookie = _bookie_config(machine, data_directory, number)
-            await adopt(bookie, RealDisk(), StoredCookies(store))
+            try:
+                await adopt(bookie, RealDisk(), StoredCookies(store))
+            except BookieRefusesToStart as error:
+                log.error(
+                    "the directories of a bookie are refused", bookie=number, reason=str(error)
+                )
     except BaseException:
         await store.aclose()
         raise
@@ -90,7 +104,10 @@ async def _refuse_moved(machine: Machine, data_directory: Path, store: MetadataS
     instance = await store.get(INSTANCE_ID_PATH)
     known = None if instance is None else instance[0].decode(errors="replace")
     for number in range(1, machine.bookies + 1):
-        refuse_other_cluster(_bookie_config(machine, data_directory, number), RealDisk(), known)
+        try:
+            refuse_other_cluster(_bookie_config(machine, data_directory, number), RealDisk(), known)
+        except CookieDamaged:
+            continue  # its adoption names it
 
 
 def _bookie_config(machine: Machine, data_directory: Path, number: int) -> BookieConfig:

@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
+from bookie.cookie import FILE_NAME as COOKIE
 from bookie.cookie import adopt
 from bookie.disk import RealDisk
 from bookie.errors import BookieRefusesToStart
@@ -17,6 +19,7 @@ from broker.ground.data_directory import DataDirectoryError
 from cli.machine.data import bookies_with_data, open_metadata, refuse_fewer_bookies
 from cli.machine.plan import read_machine
 from metadata.memory_store import MemoryStore
+from protocol.bookkeeper.paths import INSTANCE_ID_PATH
 
 CONFIG = replace(DEFAULT_CONFIG, brokerServicePort=0, webServicePort=0)
 
@@ -91,3 +94,37 @@ async def test_bookies_without_their_metadata_are_refused(tmp_path):
     (tmp_path / "metadata").rename(tmp_path / "lost")
     with pytest.raises(StartError):
         await open_metadata(machine_of(1), tmp_path)
+
+
+@pytest.mark.parametrize("directory", ["journal", "ledgers"])
+@pytest.mark.parametrize("damage", [b"", b"no cookie"])
+async def test_the_damaged_cookie_of_one_bookie_keeps_no_other_from_starting(
+    tmp_path, directory, damage
+):
+    store = await open_metadata(machine_of(2), tmp_path)
+    for number in (1, 2):
+        await run_bookie(store, tmp_path, number)
+    await store.aclose()
+    (tmp_path / "bookkeeper" / directory / "current" / COOKIE).write_bytes(damage)
+    with capture_logs() as lines:
+        store = await open_metadata(machine_of(2), tmp_path)
+    try:
+        assert [(line["log_level"], line["bookie"]) for line in lines] == [("error", 1)]
+        await run_bookie(store, tmp_path, 2)
+        with pytest.raises(BookieRefusesToStart, match="Restore this file from a backup"):
+            await run_bookie(store, tmp_path, 1)
+    finally:
+        await store.aclose()
+
+
+async def test_directories_of_another_cluster_stop_the_start_though_another_cookie_is_damaged(
+    tmp_path,
+):
+    store = await open_metadata(machine_of(2), tmp_path)
+    for number in (1, 2):
+        await run_bookie(store, tmp_path, number)
+    await store.put(INSTANCE_ID_PATH, b"another", None)
+    await store.aclose()
+    (tmp_path / "bookkeeper" / "journal" / "current" / COOKIE).write_bytes(b"")
+    with pytest.raises(BookieRefusesToStart, match="belongs to another cluster"):
+        await open_metadata(machine_of(2), tmp_path)

@@ -10,6 +10,7 @@ import pulsar
 import pytest
 import trio
 
+from bookie.cookie import FILE_NAME as COOKIE
 from broker.assembly.app import running_broker
 from broker.ground.config import BrokerConfig
 from cli.machine.plan import read_machine
@@ -94,7 +95,17 @@ def _read(service_url, count):
         return [reader.read_next(60_000).data().rstrip(b"\0") for _ in range(count)]
 
 
-async def test_a_machine_starts_without_the_bookie_whose_files_are_damaged(tmp_path):
+def _shorten_entry_log(bookie):
+    [entry_log] = (bookie / "ledgers" / "current").glob("*.log")
+    os.truncate(entry_log, 1_500)
+
+
+def _empty_cookie(bookie):
+    os.truncate(bookie / "ledgers" / "current" / COOKIE, 0)
+
+
+@pytest.mark.parametrize("damage", [_shorten_entry_log, _empty_cookie])
+async def test_a_machine_starts_without_the_bookie_whose_files_are_damaged(tmp_path, damage):
     """The other bookie has a copy of every message."""
     socket_path = socket_path_in(tmp_path)
     free_port = [Setting("bookiePort", "0", "test")]
@@ -104,8 +115,7 @@ async def test_a_machine_starts_without_the_bookie_whose_files_are_damaged(tmp_p
             machine, tmp_path, socket_path, "warning", LineWriter()
         ) as running:
             await trio.to_thread.run_sync(_send, running.urls[0], 20)
-    [entry_log] = (tmp_path / "bookkeeper2" / "ledgers" / "current").glob("*.log")
-    os.truncate(entry_log, 1_500)
+    damage(tmp_path / "bookkeeper2")
     with trio.fail_after(2 * WAIT_SECONDS_MAX):
         async with running_machine(
             machine, tmp_path, socket_path, "warning", LineWriter()
