@@ -161,8 +161,8 @@ class ReadableLedger:
         return None if row is None or row is self._table.tail or not row.timestamp_ms else row
 
     def written_by_ms(self, position: Position, publish_time_ms: int) -> int:
-        """The time (wall ms) of an entry that is held: its publish time, or the closing of its
-        ledger if that was earlier."""
+        """The time (wall ms) of an entry that is held: its publish time, or the time at which its
+        ledger was closed if that was earlier."""
         row = self._table.row_of(position[0])
         if row is None or row is self._table.tail or not row.timestamp_ms:
             return publish_time_ms
