@@ -5,7 +5,7 @@ file when one is full, and removes files that a checkpoint has passed. It never 
 an earlier run. A failed write or sync is final, because its effect is unknown.
 
 A group is put together where it can be written from: its records are copied once, and summed while
-they are in the processor's cache (`native.writing`).
+they are in the processor's cache (`native.entries`).
 
 Space is reserved ahead. If there is none, nothing was written yet: the writer is as it was, and has
 no file if that was the one to be made. The rest of the disk is not used up by smaller reservations,
@@ -33,7 +33,7 @@ from bookie import journal_format
 from bookie.direct_io import STAGING_BYTES, aligned_memory
 from bookie.errors import DiskFull, JournalFull
 from bookie.newest_journal import JournalName, NewestJournal
-from native.writing import put_records
+from native.entries import put_records
 
 if TYPE_CHECKING:
     from bookie.api import EntryBody

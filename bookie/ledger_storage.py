@@ -27,7 +27,7 @@ from bookie.index_progress import IndexProgress
 from bookie.read_turns import JournalWrites
 from bookie.run_scan import HEAD_SIZE, LENGTH_MIN, RunScan, length_of_record
 from bookie.write_cache import FlushHalf, WriteCache
-from native.records import log_records
+from native.entries import log_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from crc32c import crc32c
 from google.protobuf.message import DecodeError
 
-from native.checksums import crc32c as native_crc32c
+from native.entries import crc32c as native_crc32c
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import RemoteProtocolError
 from protocol.outline import Shape, check_fields

@@ -2,7 +2,7 @@
 
 An object for each message costs more than to read it. Here consecutive SENDs of one producer
 become columns of their numbers and payloads, from the decoder to the receipts. One native call
-reads them and verifies their checksums (`native.sends`). Only messages with nothing unusual are in
+reads them and verifies their checksums (`native.frames`). Only messages with nothing unusual are in
 a run: a small payload whose checksum fits, no chunk, no second sequence id. The first SEND that is
 otherwise ends it, and is read and answered by itself (`protocol.send_fields`). A single usual
 message between those of other producers becomes a `Send` with `is_verified` set.
@@ -13,7 +13,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
-from native.sends import ARE_CONSECUTIVE, ARE_SINGLE, PAYLOAD_BYTES_MIN, read_sends
+from native.frames import ARE_CONSECUTIVE, ARE_SINGLE, PAYLOAD_BYTES_MIN, read_sends
 from protocol.metadata import count_messages
 from protocol.new_messages import NO_SEQUENCE_ID, NewMessages
 from protocol.send_fields import Send

@@ -17,7 +17,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final, final
 
-from native.delivering import message_run
+from native.frames import message_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

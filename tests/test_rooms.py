@@ -64,8 +64,7 @@ TENANCY_FLOORS: Final = (
 
 FRAMES: Final = frozenset(
     {
-        "native.delivering",
-        "native.sends",
+        "native.frames",
         "protocol.ack_runs",
         "protocol.client",
         "protocol.command_frames",

@@ -11,8 +11,8 @@ from crc32c import crc32c
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from native.frames import ARE_CONSECUTIVE, ARE_SINGLE, RUN_BYTES_MAX, RUN_MESSAGES_MAX
 from native.pure import sends as pure
-from native.sends import ARE_CONSECUTIVE, ARE_SINGLE, RUN_BYTES_MAX, RUN_MESSAGES_MAX
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -21,8 +21,7 @@ from typing import Final, final
 
 from crc32c import crc32c
 
-from native.reading import crc32c_payloads
-from native.writing import crc32c_bodies
+from native.entries import crc32c_bodies, crc32c_payloads
 
 METADATA_SIZE_BYTES: Final = 32
 MASTER_KEY_SIZE_BYTES: Final = 20

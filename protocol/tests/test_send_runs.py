@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from native.sends import ARE_SINGLE, PAYLOAD_BYTES_MAX, RUN_MESSAGES_MAX, read_sends
+from native.frames import ARE_SINGLE, PAYLOAD_BYTES_MAX, RUN_MESSAGES_MAX, read_sends
 from protocol import client
 from protocol.errors import RemoteProtocolError
 from protocol.metadata import METADATA_UNCOUNTED_BYTES, count_messages, verify_checksum

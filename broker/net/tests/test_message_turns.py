@@ -9,7 +9,7 @@ import pytest
 
 from broker.net.session import MESSAGES_SECONDS_PER_TURN
 from broker.net.tests.harness import T, running
-from native.sends import RUN_MESSAGES_MAX
+from native.frames import RUN_MESSAGES_MAX
 from protocol import client as c
 from protocol.request_frames import SENDS_PER_SLICE, SENDS_PER_TURN
 

@@ -1,4 +1,5 @@
-"""A run of SENDs as columns, from the extension where it was built."""
+"""Frames of messages, from the extension where it was built: runs of SENDs as columns, and
+deliveries."""
 
 from __future__ import annotations
 
@@ -12,8 +13,9 @@ from native.pure.sends import (
 )
 
 try:
-    from native._extension import read_sends
+    from native._extension import message_run, read_sends
 except ImportError:
+    from native.pure.delivering import message_run
     from native.pure.sends import read_sends
 
 __all__ = [
@@ -23,5 +25,6 @@ __all__ = [
     "PAYLOAD_BYTES_MIN",
     "RUN_BYTES_MAX",
     "RUN_MESSAGES_MAX",
+    "message_run",
     "read_sends",
 ]
