@@ -20,7 +20,7 @@ from protocol.bookkeeper.paths import ledger_path
 NAME = "public/default/persistent/used"
 UNUSED = "public/default/persistent/unused"
 OLD_MS = 1_700_000_000_000
-CLOSED = {1: NAME, 2: NAME, 3: UNUSED, 4: "public/default/persistent/deleted"}
+CLOSED = {1: NAME, 2: NAME, 3: UNUSED}
 OPEN = 5
 
 
@@ -78,7 +78,7 @@ def orphans(url, *arguments):
 def test_orphans_are_listed_and_deleted_and_nothing_else_is(url):
     trio.run(fill, url)
     left = [("unknown", 6)]
-    expected = [("orphan", 2), ("orphan", 3), ("orphan", 4), *left]
+    expected = [("orphan", 2), ("orphan", 3), *left]
     assert orphans(url) == (expected, "")
     trio.run(change, url, "/managed-ledgers/public/other/persistent/t", b"\xff\xff")
     for arguments in ((), ("--delete",)):
@@ -87,5 +87,5 @@ def test_orphans_are_listed_and_deleted_and_nothing_else_is(url):
         assert "public/other/persistent/t" in refusal
     trio.run(change, url, "/managed-ledgers/public/other/persistent/t", b"")
     assert orphans(url) == (expected, "")
-    assert orphans(url, "--delete") == ([("deleted", each) for each in (2, 3, 4)], "")
+    assert orphans(url, "--delete") == ([("deleted", each) for each in (2, 3)], "")
     assert orphans(url) == (left, "")

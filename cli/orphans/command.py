@@ -54,8 +54,9 @@ def orphans(
     such as functions, packages or another application; it is never deleted. If a record that may
     name ledgers is damaged there are no rows, and the record is named.
 
-    With --delete, brokers open the topics again to which an orphan belonged; clients reconnect. Do
-    not use it where brokers of several clusters keep their ledgers in one place.
+    With --delete, ledgers of topics and schemas without any record are deleted when they have been
+    seen for 15 minutes. Brokers open the topics again to which an orphan belonged; clients
+    reconnect. Do not use it where brokers of several clusters keep their ledgers in one place.
     """
     output = Output(as_json=as_json)
     if is_deleting:
@@ -99,9 +100,16 @@ async def _delete(url: str, age_minutes_min: int, output: Output) -> None:
         kind = Standing.KEPT.value if outcome.kept else "deleted"
         output.row(kind, {"ledger": outcome.ledger_id, "reason": outcome.kept or None})
 
+    def on_wait(count: int) -> None:
+        click.echo(
+            f"vela: {count} more are deleted in {AGE_MINUTES_MIN} minutes: their topics or schemas"
+            " have no record, and may just be in the making by a machine whose clock is behind",
+            err=True,
+        )
+
     store = await open_store(url, SESSION_S, access().metadataStoreConfigPath)
     try:
-        await delete_orphans(store, age_minutes_min, SystemClock().wall_ms, report)
+        await delete_orphans(store, age_minutes_min, SystemClock().wall_ms, report, on_wait)
     finally:
         with trio.CancelScope(shield=True):
             await store.aclose()

@@ -11,6 +11,11 @@ writes, and begins again with the present record. A topic that is in use is ther
 by its broker; its clients reconnect, and nothing is lost. Then the node of the ledger is deleted,
 if it still has the version that was judged.
 
+A record that does not exist cannot be claimed, and whoever made the ledger may be about to create
+it. How old such a ledger is does not follow from its time: that was written by the clock of another
+machine. So these ledgers come last. The records are read once more when AGE_MINUTES_MIN have passed
+by this process's own clock.
+
 One process at a time deletes orphans of a store (`OrphanCollector`, too).
 """
 
@@ -19,12 +24,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
+import trio
+
 from broker.ground.slices import for_each
 from broker.managed_ledger.orphans import LEASE_PATH
 from broker.managed_ledger.paths import MANAGED_LEDGERS_ROOT
 from broker.tenancy.namespaces.names import SCHEMAS_PATH
 from cli.orphans.references import named_by_cursor, named_by_list, named_by_locator
-from cli.orphans.rule import References, Standing, Verdict, judged
+from cli.orphans.rule import AGE_MINUTES_MIN, References, Standing, Verdict, judged
 from inspection.files import NotReadable
 from inspection.ledgers import ledger_ids
 from metadata.lease import lease
@@ -111,14 +118,16 @@ async def delete_orphans(
     age_minutes_min: int,
     wall_ms: Callable[[], int],
     report: Callable[[Outcome], None],
+    on_wait: Callable[[int], None],
 ) -> None:
-    """Delete the orphans; `report` hears of each that was deleted, or was kept after all.
+    """Delete the orphans; `report` hears of each that was deleted, or was kept after all, and
+    `on_wait` of the number of those that are left for AGE_MINUTES_MIN.
 
     Raises: NotToBeTold: nothing was deleted. MetadataUnavailable: the rest was not looked at.
     """
     try:
         async with lease(store, LEASE_PATH):
-            await _delete_all(store, age_minutes_min, wall_ms, report)
+            await _delete_all(store, age_minutes_min, wall_ms, report, on_wait)
     except VersionConflict:
         raise NotToBeTold(
             f"another process deletes orphans now ({LEASE_PATH}): try again when it has ended"
@@ -130,12 +139,36 @@ async def _delete_all(
     age_minutes_min: int,
     wall_ms: Callable[[], int],
     report: Callable[[Outcome], None],
+    on_wait: Callable[[int], None],
 ) -> None:
     await store.sync()
     found, before = await _searched(store, age_minutes_min, wall_ms())
+    searched_at = trio.current_time()
     orphans = [each for each in found if each.verdict.standing is Standing.ORPHAN]
-    if not orphans:
-        return
+    recorded = [each for each in orphans if _has_record(each, before)]
+    if recorded:
+        await _delete_those(recorded, store, age_minutes_min, wall_ms, report, before)
+    unrecorded = [each for each in orphans if not _has_record(each, before)]
+    if unrecorded:
+        on_wait(len(unrecorded))
+        await trio.sleep_until(searched_at + AGE_MINUTES_MIN * 60)
+        await _delete_those(unrecorded, store, age_minutes_min, wall_ms, report, before)
+
+
+def _has_record(orphan: Unnamed, references: References) -> bool:
+    maker = orphan.verdict.maker
+    return maker is not None and references.version(maker.record) is not None
+
+
+async def _delete_those(
+    orphans: list[Unnamed],
+    store: MetadataStore,
+    age_minutes_min: int,
+    wall_ms: Callable[[], int],
+    report: Callable[[Outcome], None],
+    before: References,
+) -> None:
+    """`before`: what the records named when the ledgers were found to be orphans."""
     await store.sync()
     now = await read_references(store)
     claims = _Claims(store)

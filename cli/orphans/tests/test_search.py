@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import trio
+import trio.testing
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -41,6 +42,7 @@ from protocol.position import EARLIEST
 LIST = ledger_info_path(NAME)
 NOW_MS = 1_700_000_000_000
 OLD_MS = NOW_MS - 2 * 3_600_000
+SCHEMA = "public/default/topic"
 SMALL = {"max_entries_per_ledger": 2, "cursor_max_entries_per_ledger": 1}
 
 
@@ -65,7 +67,8 @@ async def put_list(store, *ledger_ids, path=LIST, version=MUST_NOT_EXIST):
 
 async def delete(store, now_ms=NOW_MS):
     outcomes = []
-    await delete_orphans(store, AGE_MINUTES_MIN, lambda: now_ms, outcomes.append)
+    waits = []
+    await delete_orphans(store, AGE_MINUTES_MIN, lambda: now_ms, outcomes.append, waits.append)
     return {each.ledger_id: each.kept for each in outcomes}
 
 
@@ -161,6 +164,48 @@ async def test_a_broker_that_did_not_hear_of_its_own_trim_lists_no_deleted_ledge
         assert first_id not in {row.ledger_id for row in decode_ledger_record(data, LIST).rows}
         again = await open_ledger(factory)
         await append_and_wait(again, b"e")
+
+
+@pytest.mark.parametrize(
+    ("record", "custom"),
+    [
+        (LIST, ledger_custom_metadata(NAME)),
+        ("/schemas/public/default/topic", schema_format.ledger_custom_metadata(SCHEMA)),
+    ],
+)
+@pytest.mark.parametrize("minutes", [1, 14])
+async def test_a_ledger_of_a_machine_whose_clock_is_behind_is_kept_for_its_record(
+    record, custom, minutes, autojump_clock
+):
+    """It was made now. Its maker records it within the time after which it would give it up."""
+    store = MemoryStore()
+    await put_list(store, 9, path=ledger_info_path("a/b/persistent/other"))
+    await put_ledger(store, 1, custom, ctime_ms=NOW_MS - 50 * 60_000)
+
+    async def record_it():
+        await trio.sleep(minutes * 60)
+        if record == LIST:
+            await put_list(store, 1)
+        else:
+            locator = schema_format.encode_locator([schema_format.IndexEntry(0, 1, 0, b"")])
+            await store.put(record, locator, MUST_NOT_EXIST)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(record_it)
+        kept = await delete(store.another_session())
+    assert await store.exists(ledger_path(1))
+    assert kept[1]
+
+
+async def test_an_orphan_without_a_record_is_deleted_when_it_has_been_seen_for_some_time(
+    autojump_clock,
+):
+    store = MemoryStore()
+    await put_list(store, 9, path=ledger_info_path("a/b/persistent/other"))
+    await put_ledger(store, 1, ledger_custom_metadata(NAME))
+    begun = trio.current_time()
+    assert await delete(store) == {1: ""}
+    assert trio.current_time() - begun >= AGE_MINUTES_MIN * 60
 
 
 async def test_a_ledger_whose_metadata_change_is_kept():
@@ -331,7 +376,7 @@ async def interleave(before, batches):
     st.lists(st.lists(st.sampled_from(ACTIONS), max_size=2), max_size=60),
 )
 def test_no_interleaving_deletes_what_a_record_names(before, batches):
-    trio.run(interleave, before, batches)
+    trio.run(interleave, before, batches, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 async def test_what_the_owner_left_behind_is_deleted_in_the_end():
