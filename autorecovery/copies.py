@@ -22,7 +22,7 @@ from runtime.token_bucket import TokenBucket
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from bookie.api import BookieApi
@@ -105,10 +105,11 @@ class CopyReader:
         percent: float,
         chance: random.Random,
         suspected: AbstractSet[str] = frozenset(),
+        met: AbstractSet[tuple[str, int]] = frozenset(),
     ) -> Copies:
         """The state of every copy. `percent`: the part of the entries between the first and the
         last of a copy that is looked at, too (auditorLedgerVerificationPercentage). The copies of
-        `suspected` bookies are read whole."""
+        `suspected` bookies are read whole, after the entries that were `met` there."""
         copies: Copies = {}
         for fragment in fragments_of(self._metadata):
             for place, bookie_id in enumerate(fragment.ensemble):
@@ -118,7 +119,8 @@ class CopyReader:
                 elif fragment.last is None:
                     copies[key] = CopyState.PRESENT  # its writer takes care
                 elif percent >= 100 or bookie_id in suspected:
-                    copies[key] = await self._state_of_whole(fragment, place)
+                    entries = [entry_id for each, entry_id in met if each == bookie_id]
+                    copies[key] = await self._state_of_whole(fragment, place, entries)
                 else:
                     copies[key] = await self._state(fragment, place, percent, chance)
         return copies
@@ -138,9 +140,17 @@ class CopyReader:
                 return state
         return CopyState.PRESENT
 
-    async def _state_of_whole(self, fragment: Fragment, place: int) -> CopyState:
-        """The same by all entries, up to the first that is not there."""
+    async def _state_of_whole(
+        self, fragment: Fragment, place: int, met: Sequence[int]
+    ) -> CopyState:
+        """The same by all entries, up to the first that is not there, and before by those of `met`
+        that the copy has: a read that begins at an entry is the one that asks the index for it."""
         bookie_id = fragment.ensemble[place]
+        for entry_id in met:
+            if fragment.has(place, entry_id):
+                _body, state = await self._read_or_tell(bookie_id, entry_id)
+                if state is not CopyState.PRESENT:
+                    return state
         for first, last in fragment.runs_at(place):
             entry_id = first
             while entry_id <= last:

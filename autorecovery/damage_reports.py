@@ -36,14 +36,15 @@ class DamageReports:
         self._marks = marks
         self._reported: dict[tuple[int, str], float] = {}
         """When, by ledger and bookie, in that order."""
-        self._waiting: dict[tuple[int, str], None] = {}
+        self._waiting: dict[tuple[int, str], int] = {}
+        """The entry that was met."""
         self._some_wait = trio.Event()
         self.marked = 0
         """Copies that were named in marks."""
 
-    def report(self, ledger_id: int, bookie_id: str) -> None:
-        """An entry of this ledger was read from another bookie, because this one gave a damaged
-        one, or failed to read it."""
+    def report(self, ledger_id: int, bookie_id: str, entry_id: int) -> None:
+        """This entry was read from another bookie, because this one gave a damaged one, or failed
+        to read it."""
         copy = ledger_id, bookie_id
         now = trio.current_time()
         if now < self._reported.get(copy, -AGAIN_S) + AGAIN_S:
@@ -54,7 +55,7 @@ class DamageReports:
         self._reported[copy] = now
         if len(self._reported) > REPORTED_MAX:
             del self._reported[next(iter(self._reported))]
-        self._waiting[copy] = None
+        self._waiting[copy] = entry_id
         self._some_wait.set()
 
     async def run(self) -> NoReturn:
@@ -64,14 +65,16 @@ class DamageReports:
             try:
                 await self._marks.prepare()
                 while self._waiting:
-                    ledger_id, bookie_id = next(iter(self._waiting))
-                    await self._marks.add_damaged(
-                        ledger_id, [bookie_id], time.time_ns() // 1_000_000
-                    )
+                    (ledger_id, bookie_id), entry_id = next(iter(self._waiting.items()))
+                    now_ms = time.time_ns() // 1_000_000
+                    await self._marks.add_damaged(ledger_id, [bookie_id], now_ms, entry_id)
                     del self._waiting[ledger_id, bookie_id]
                     self.marked += 1
                     log.warning(
-                        "damaged copy marked for repair", ledger_id=ledger_id, bookie=bookie_id
+                        "damaged copy marked for repair",
+                        ledger_id=ledger_id,
+                        entry_id=entry_id,
+                        bookie=bookie_id,
                     )
             except MetadataUnavailable as error:
                 log.info("damaged copies are marked later", reason=str(error))

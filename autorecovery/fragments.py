@@ -55,6 +55,14 @@ class Fragment:
         """Whether the bookie at this place of the ensemble stores the entry."""
         return (place - entry_id) % len(self.ensemble) < self.write_quorum_size
 
+    def has(self, place: int, entry_id: int) -> bool:
+        """Whether the copy at this place of a settled fragment consists of this entry, too."""
+        return (
+            self.last is not None
+            and self.first <= entry_id <= self.last
+            and self.stores(place, entry_id)
+        )
+
     def runs_at(self, place: int) -> Iterator[tuple[int, int]]:
         """(first, last) of the runs of entries that the copy at this place of a settled fragment
         consists of, ascending."""

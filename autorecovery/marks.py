@@ -1,10 +1,12 @@
 """Marks: the ledgers that lack copies, as nodes in the metadata store, and the locks on them.
 
 A mark names bookies whose copies may be gone. It is a hint: the worker that repairs the ledger
-looks for itself. A second node beside the mark names copies that may be damaged: these are read
-whole. It is written before the mark and deleted after it, so that no such word about a marked
+looks for itself. A second node beside the mark names copies that may be damaged, and entries that
+readers met there. These entries are read first and alone, and then the copies as a whole: a bookie
+asks its index for the place of the entry at which a read begins, and finds its neighbours without
+it. The node is written before the mark and deleted after it, so that no such word about a marked
 ledger is missed. The worker with the lock, an ephemeral node, repairs; two at once would do no
-harm, because compare- and-set decides on the ledger's metadata. A mark is deleted in the version
+harm, because compare-and-set decides on the ledger's metadata. A mark is deleted in the version
 that was read before the work, so that a later word about the ledger is not lost.
 """
 
@@ -29,7 +31,7 @@ from protocol.bookkeeper.paths import (
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import AsyncGenerator, Callable, Iterable
+    from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 
     from metadata.store import MetadataStore
 
@@ -54,6 +56,8 @@ class Mark:
     version: int
     damaged: frozenset[str] = frozenset()
     """Bookies whose copies are said to be damaged somewhere."""
+    met: frozenset[tuple[str, int]] = frozenset()
+    """Of these: entries that a bookie did not give."""
     damage_version: int | None = None
     """The version of the node that says so; None: there is none."""
 
@@ -94,14 +98,18 @@ class Marks:
         """Mark the ledger, or add these bookies to its mark."""
         await self._name(underreplicated_path(ledger_id), tuple(replicas), now_ms)
 
-    async def add_damaged(self, ledger_id: int, replicas: Iterable[str], now_ms: int) -> None:
+    async def add_damaged(
+        self, ledger_id: int, replicas: Iterable[str], now_ms: int, met: int | None = None
+    ) -> None:
         """The same for registered bookies whose copies are damaged somewhere: the worker that
-        repairs the ledger reads these copies whole."""
+        repairs the ledger reads these copies whole. `met`: an entry that they did not give to a
+        reader."""
         damaged = tuple(replicas)
-        await self._name(records.damage_path(ledger_id), damaged, now_ms)
+        names = [records.damaged_copy(each, met) for each in damaged]
+        await self._name(records.damage_path(ledger_id), names, now_ms)
         await self.add(ledger_id, damaged, now_ms)
 
-    async def _name(self, path: str, lacking: tuple[str, ...], now_ms: int) -> None:
+    async def _name(self, path: str, lacking: Sequence[str], now_ms: int) -> None:
         """Add bookies to a node that has the form of a mark."""
         for _attempt in range(_CONTENTION_MAX):
             found = await self._store.get(path)
@@ -125,12 +133,15 @@ class Marks:
         if found is None:
             return None
         damage = await self._store.get(records.damage_path(ledger_id))
+        record, damage_version = damage if damage is not None else (b"", None)
+        damaged = [records.bookie_and_entry_of(each) for each in records.replicas_of_mark(record)]
         return Mark(
             ledger_id,
             records.replicas_of_mark(found[0]),
             found[1],
-            frozenset() if damage is None else frozenset(records.replicas_of_mark(damage[0])),
-            None if damage is None else damage[1],
+            frozenset(bookie_id for bookie_id, _entry_id in damaged),
+            frozenset((each, entry_id) for each, entry_id in damaged if entry_id is not None),
+            damage_version,
         )
 
     async def mark_damaged_again(self, now_ms: int) -> int:
@@ -144,7 +155,8 @@ class Marks:
                 continue
             found = await self._store.get(records.damage_path(ledger_id))
             if found is not None:
-                await self.add(ledger_id, records.replicas_of_mark(found[0]), now_ms)
+                names = map(records.bookie_and_entry_of, records.replicas_of_mark(found[0]))
+                await self.add(ledger_id, dict.fromkeys(each for each, _ in names), now_ms)
                 count += 1
         return count
 

@@ -60,6 +60,10 @@ def _text(record: Message) -> bytes:
 # --- marks ------------------------------------------------------------------------------------
 
 
+MARK_NAMES_MAX: Final = 1_000
+"""More are left out: a mark is a hint."""
+
+
 def encode_mark(replicas: Iterable[str], ctime_ms: int) -> bytes:
     """The mark of a ledger that lacks the copies of these bookies."""
     return _text(formats.UnderreplicatedLedgerFormat(replica=replicas, ctime=ctime_ms))
@@ -77,12 +81,24 @@ def merged_mark(data: bytes, replicas: Iterable[str], now_ms: int) -> bytes | No
     new = [each for each in dict.fromkeys(replicas) if each not in known]
     if not new and known:
         return None
-    return encode_mark(known + new, record.ctime or now_ms)
+    return encode_mark((known + new)[:MARK_NAMES_MAX], record.ctime or now_ms)
 
 
 def damage_path(ledger_id: int) -> str:
-    """The node that names copies of a ledger reported as damaged; the content is that of a mark."""
+    """The node that names copies of a ledger reported as damaged; the content is that of a mark,
+    with names as of `damaged_copy`."""
     return f"{DAMAGE_ROOT}/{ledger_id}"
+
+
+def damaged_copy(bookie_id: str, entry_id: int | None) -> str:
+    """The name of a damaged copy: its bookie, and the entry that a reader met, if one did."""
+    return bookie_id if entry_id is None else f"{bookie_id} {entry_id}"
+
+
+def bookie_and_entry_of(name: str) -> tuple[str, int | None]:
+    """The same read back."""
+    bookie_id, _, entry = name.partition(" ")
+    return bookie_id, int(entry) if entry.isascii() and entry.isdigit() else None
 
 
 def encode_lock(holder: str) -> bytes:

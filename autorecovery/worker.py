@@ -186,7 +186,7 @@ class ReplicationWorker:
         """Raises: MetadataUnavailable."""
         ledger_id = mark.ledger_id
         try:
-            outcome = await self.replicate(ledger_id, mark.damaged)
+            outcome = await self.replicate(ledger_id, mark.damaged, mark.met)
         except Incomplete as error:
             self.ledgers_failed += 1
             if self._back_off.on_failure(ledger_id, trio.current_time()):
@@ -198,9 +198,14 @@ class ReplicationWorker:
                 self.ledgers_completed += 1
                 log.info("ledger has all copies", ledger_id=ledger_id, outcome=outcome.value)
 
-    async def replicate(self, ledger_id: int, suspected: AbstractSet[str] = frozenset()) -> Outcome:
+    async def replicate(
+        self,
+        ledger_id: int,
+        suspected: AbstractSet[str] = frozenset(),
+        met: AbstractSet[tuple[str, int]] = frozenset(),
+    ) -> Outcome:
         """Make the copies of one ledger complete. `suspected`: bookies whose copies may be damaged
-        anywhere, and are read whole.
+        anywhere, and are read whole. `met`: entries that such a bookie did not give.
 
         Raises: Incomplete, MetadataUnavailable.
         """
@@ -214,7 +219,7 @@ class ReplicationWorker:
                 metadata = decode_ledger_metadata(stored[0])
             except InvalidMetadata as error:
                 raise Incomplete(f"{ledger_path(ledger_id)} is damaged: {error}") from error
-            copies = await self._look(ledger_id, metadata, suspected)
+            copies = await self._look(ledger_id, metadata, suspected, met)
             found = findings(metadata, copies, frozenset(self._pool.writable), tried.filled)
             for repair in found.repairs:
                 metadata, version = await self._repair(
@@ -238,12 +243,16 @@ class ReplicationWorker:
         raise Incomplete(f"its copies or its metadata changed {_ROUNDS_MAX} times meanwhile")
 
     async def _look(
-        self, ledger_id: int, metadata: LedgerMetadata, suspected: AbstractSet[str]
+        self,
+        ledger_id: int,
+        metadata: LedgerMetadata,
+        suspected: AbstractSet[str],
+        met: AbstractSet[tuple[str, int]],
     ) -> Copies:
         config = self._config
         reader = CopyReader(self._pool.bookies, ledger_id, metadata, config.readEntryTimeout)
         registered = frozenset((*self._pool.writable, *self._pool.read_only))
-        return await reader.states(registered, 0, self._chance, suspected)
+        return await reader.states(registered, 0, self._chance, suspected, met)
 
     async def _repair(
         self,

@@ -88,7 +88,7 @@ class LedgerClient:
         config: LedgerClientConfig,
         clock: Clock,
         cluster: Cluster | None = None,
-        on_damage: Callable[[int, str], None] | None = None,
+        on_damage: Callable[[int, str, int], None] | None = None,
     ) -> None:
         """`cluster`: chooses bookies and replaces failed ones. Without it `bookies` are all there
         are, and a single one is of this process. `on_damage`: see LedgerReader."""

@@ -74,11 +74,12 @@ class LedgerReader:
         metadata: LedgerMetadata,
         metadata_now: Callable[[], Awaitable[LedgerMetadata]],
         speculation: Speculation | None = None,
-        on_damage: Callable[[int, str], None] | None = None,
+        on_damage: Callable[[int, str, int], None] | None = None,
     ) -> None:
         """`metadata_now` reads the record again (raises LedgerError, MetadataUnavailable).
         `speculation`: that of the client; without it a silent bookie is waited for. `on_damage`
-        is called with ledger and bookie, once a read: it returns at once."""
+        is called with ledger, bookie and the entry that it did not give, once a read: it returns at
+        once."""
         self.ledger_id = ledger_id
         self.metadata = metadata
         self._bookies = bookies
@@ -166,7 +167,7 @@ class LedgerReader:
             await _ask_past_silent_ones(read, members, turns)
         if read.damaged and read.payloads and metadata.is_closed and self._on_damage is not None:
             for bookie_id in read.damaged:
-                self._on_damage(self.ledger_id, bookie_id)
+                self._on_damage(self.ledger_id, bookie_id, first)
         read.is_absent = read.absent == len(members)
         return read
 

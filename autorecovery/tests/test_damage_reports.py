@@ -42,6 +42,7 @@ async def test_reads_served_around_damage_lead_to_one_mark_and_a_repair():
         assert await world.marked() == [writer.ledger_id]
         mark = await world.marks.get(writer.ledger_id)
         assert (mark.replicas, mark.damaged) == ((bookie_id,), {bookie_id})
+        assert mark.met == {(bookie_id, 30)}
         assert reports.marked == 1
 
         await work(world, 1)
@@ -88,18 +89,18 @@ async def test_reports_wait_for_the_store_in_bounded_memory_and_come_again_later
     async with trio.open_nursery() as nursery:
         nursery.start_soon(reports.run)
         for ledger_id in range(3 * REPORTED_MAX):
-            reports.report(ledger_id, "a:1")
+            reports.report(ledger_id, "a:1", 0)
         await trio.sleep(2 * RETRY_S)
         assert reports.marked == 0
         store.is_up = True
         await trio.sleep(2 * RETRY_S)
         assert reports.marked == REPORTED_MAX
 
-        reports.report(0, "a:1")
+        reports.report(0, "a:1", 0)
         await trio.sleep(1)
         assert reports.marked == REPORTED_MAX
         await trio.sleep(AGAIN_S)
-        reports.report(0, "a:1")
+        reports.report(0, "a:1", 0)
         await trio.sleep(1)
         assert reports.marked == REPORTED_MAX + 1
         nursery.cancel_scope.cancel()

@@ -13,6 +13,7 @@ from autorecovery.records import DISABLE_PATH
 from autorecovery.tests.worlds import ENTRIES, recovery_world
 from autorecovery.worker import Incomplete
 from bookie.api import Status
+from bookie.index import pack_location_key, pack_u64
 from metadata.store import MetadataUnavailable
 from protocol.bookkeeper.paths import ledger_path
 from runtime.testing.conditions import eventually
@@ -140,6 +141,53 @@ async def test_a_copy_is_filled_though_another_of_its_fragment_cannot_be():
         assert broken not in ensemble
         assert ensemble[1] == damaged
         await world.require_all_copies(writer.ledger_id)
+
+
+async def mislead(world, bookie_id, ledger_id, entry_id):
+    """A row of the index points to another entry: only reads that begin there meet it."""
+    bookie = world.world.node(bookie_id).gate.bookie
+    await bookie.checkpoint()
+    for storage in bookie._storages:
+        if storage.index.location(ledger_id, entry_id):
+            batch = storage.index.new_batch()
+            wrong = storage.index.location(ledger_id, entry_id + 2)
+            batch.put(pack_location_key(ledger_id, entry_id), pack_u64(wrong))
+            storage.index.write_locations(batch)
+
+
+async def test_damage_that_only_a_reader_meets_is_repaired_where_it_was_met():
+    async with recovery_world(2, (2, 2, 2)) as world:
+        writer, _ = await world.a_ledger()
+        ledger_id = writer.ledger_id
+        first, second = (await world.metadata(ledger_id)).ensembles[0]
+        await mislead(world, first, ledger_id, 11)
+        assert await world.auditor().check_ledgers() == 0
+        reader = CopyReader(world.pool.bookies, ledger_id, await world.metadata(ledger_id), 20.0)
+        assert (await reader.read(first, 11))[1] is CopyState.DAMAGED
+
+        await world.marks.add_damaged(ledger_id, [first], 0, 11)
+        gates = [world.world.node(each).gate for each in (first, second)]
+        before = [gate.adds for gate in gates]
+        await work(world, 1)
+
+        assert (await reader.read(first, 11))[1] is CopyState.PRESENT
+        await world.world.node(first).gate.bookie.checkpoint()
+        assert (await reader.read(first, 11))[1] is CopyState.PRESENT
+        await world.require_all_copies(ledger_id)
+        assert [gate.adds for gate in gates] == [before[0] + ENTRIES, before[1]]
+
+
+async def test_a_copy_that_was_named_and_is_whole_is_not_written_again():
+    async with recovery_world(2, (2, 2, 2)) as world:
+        writer, _ = await world.a_ledger()
+        first, second = (await world.metadata(writer.ledger_id)).ensembles[0]
+        await world.marks.add_damaged(writer.ledger_id, [first], 0, 11)
+        await world.marks.add_damaged(writer.ledger_id, [first, second], 0)
+        mark = await world.marks.get(writer.ledger_id)
+        assert (mark.damaged, mark.met) == ({first, second}, {(first, 11)})
+        before = [node.gate.adds for node in world.nodes]
+        await work(world, 1)
+        assert [node.gate.adds for node in world.nodes] == before
 
 
 async def test_a_bookie_that_refuses_what_it_has_damaged_is_replaced():
