@@ -14,7 +14,7 @@ from autorecovery.decommission import NotDecommissioned, decommission
 from autorecovery.election import Election, LeaderNode, Votes, current_auditor
 from autorecovery.fragments import bookies_of
 from autorecovery.marks import Marks
-from autorecovery.tests.worlds import recovery_world, until
+from autorecovery.tests.worlds import recovery_world
 from bookie.api import Status
 from metadata.memory_store import MemoryStore
 from metadata.store import MUST_NOT_EXIST, MetadataUnavailable, SessionState
@@ -26,6 +26,7 @@ from protocol.bookkeeper.paths import (
     ledger_path,
     read_only_path,
 )
+from runtime.testing.conditions import eventually
 
 BALLOTS = [Votes, LeaderNode]
 
@@ -66,29 +67,29 @@ def elected(made):
 @pytest.mark.parametrize("ballot_type", BALLOTS)
 async def test_one_candidate_is_the_auditor_and_another_one_follows_it(ballot_type):
     async with candidates(ballot_type, 3) as made:
-        await until(lambda: elected(made))
+        await eventually(lambda: elected(made), 60)
         for _ in range(2):
             await trio.testing.wait_all_tasks_blocked(0.02)
             [name] = elected(made)
             assert await current_auditor(made[0].store) == name
             next(each for each in made if each.name == name).scope.cancel()
-            await until(lambda name=name: elected(made) not in ([], [name]))
+            await eventually(lambda name=name: elected(made) not in ([], [name]), 60)
         assert len(elected(made)) == 1
 
 
 @pytest.mark.parametrize("ballot_type", BALLOTS)
 async def test_an_auditor_without_its_session_ends_and_stands_again(ballot_type):
     async with candidates(ballot_type, 2) as made:
-        await until(lambda: elected(made))
+        await eventually(lambda: elected(made), 60)
         auditor = next(each for each in made if each.election.is_auditor)
         other = next(each for each in made if each is not auditor)
         auditor.store.become(SessionState.IN_DOUBT)
-        await until(lambda: not auditor.election.is_auditor)
+        await eventually(lambda: not auditor.election.is_auditor, 60)
         auditor.store.become(SessionState.LOST)
-        await until(lambda: other.election.is_auditor)
+        await eventually(lambda: other.election.is_auditor, 60)
         auditor.store.become(SessionState.LIVE)
         other.scope.cancel()
-        await until(lambda: auditor.election.is_auditor)
+        await eventually(lambda: auditor.election.is_auditor, 60)
         assert auditor.audits == 2
 
 
