@@ -112,7 +112,8 @@ class AckRuns(Protocol):
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ConsumerSession(ClientConnection):
     """The consumers of one connection, as their subscriptions use it. It knows a consumer by the
-    `consumer_id` that its own door has given it."""
+    `consumer_id` that its own door has given it. A call queues what the client gets and returns at
+    once. It raises nothing, also when the client has gone."""
 
     __slots__ = ("supports_broker_entry_metadata",)
 

@@ -37,8 +37,11 @@ class ProducerSession(ClientConnection):
     `producer_id` that its own door has given it.
 
     Each message that a topic has taken is answered once, in order for each producer: it is `stored`
-    or `refused`, and then counted as `answered`. An exception are the messages of a producer that
-    was `closed`: its client sends those without an answer again, by a new producer.
+    or `refused`, and then counted as `answered`. The messages of a producer that was `closed` may
+    stay without an answer: its client sends them again, by a new producer.
+
+    A call queues what the client gets and returns at once. It raises nothing, also when the client
+    has gone, and does not call the topic.
     """
 
     __slots__ = ()
