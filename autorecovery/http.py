@@ -7,6 +7,7 @@ the endpoint services of BookKeeper 4.17.
 from __future__ import annotations
 
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -19,7 +20,12 @@ from web.state import HEARTBEAT_PATH, METRICS_PATH, heartbeat, json_text, metric
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from autorecovery.running import RunningAutorecovery
+    from autorecovery.auditor import Auditor
+    from autorecovery.election import Election
+    from autorecovery.marks import Marks
+    from autorecovery.worker import ReplicationWorker
+    from ledgers.remote.bookie_pool import BookiePool
+    from metadata.store import MetadataStore
     from web.asgi import Application
     from web.prometheus import Page
     from web.state import Answer, Query
@@ -29,6 +35,21 @@ LISTED_MAX: Final = 10_000
 """Marked ledgers in one answer, and as counted for metrics."""
 _COUNT_SECONDS: Final = 15.0
 """Marks are counted at most once in this time, however often metrics are requested."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RunningAutorecovery:
+    """The parts of an autorecovery process that runs: worker and candidate."""
+
+    store: MetadataStore
+    marks: Marks
+    pool: BookiePool
+    auditor: Auditor
+    election: Election
+    worker: ReplicationWorker
+    http_port: int
+    """0: there is no HTTP."""
 
 
 @final

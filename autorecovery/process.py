@@ -14,9 +14,8 @@ import trio
 
 from autorecovery.auditor import Auditor
 from autorecovery.election import Ballot, Election, LeaderNode, Votes
-from autorecovery.http import AutorecoveryState
+from autorecovery.http import AutorecoveryState, RunningAutorecovery
 from autorecovery.marks import Marks, WrongLayout
-from autorecovery.running import RunningAutorecovery
 from autorecovery.worker import ReplicationWorker
 from bookie.adds import NoTurn
 from bookie.errors import BookieRefusesToStart

@@ -108,7 +108,6 @@ HOT_MODULES: Final = (
     "broker.topics.broadcast.lane",
     "broker.topics.broadcast.ordinals",
     "broker.topics.broadcast.selection",
-    "broker.topics.broadcast.shared_properties",
     "broker.topics.broadcast.virtual_cursors",
     "broker.ground.entry",
     "broker.doors.pulsar.consumer",

@@ -6,9 +6,8 @@ import httpx
 import trio
 
 from autorecovery.config import AutorecoveryConfig
-from autorecovery.http import AutorecoveryState
+from autorecovery.http import AutorecoveryState, RunningAutorecovery
 from autorecovery.process import running_autorecovery
-from autorecovery.running import RunningAutorecovery
 from autorecovery.tests.worlds import recovery_world
 from bookie.process.cluster import initialize_ledgers
 from bookie.process.identity import identity_of

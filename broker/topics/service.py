@@ -25,8 +25,7 @@ from broker.topics.subscription.config import SubscriptionConfig
 from broker.topics.subscription.limits import BrokerUnacked
 from broker.topics.topic.backlog_checks import BacklogChecks
 from broker.topics.topic.entry_index import entry_interceptor
-from broker.topics.topic.errors import TopicBusy
-from broker.topics.topic.failures import told
+from broker.topics.topic.errors import TopicBusy, told
 from broker.topics.topic.housekeeping import Housekeeping
 from broker.topics.topic.ledger_policies import ledger_policies_of
 from broker.topics.topic.non_persistent import NonPersistentTopic

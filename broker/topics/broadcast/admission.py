@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from broker.topics.broadcast.shared_properties import SharedProperties
 from broker.topics.subscription.start import seek_mark_delete
 from broker.topics.subscription.sub_types import KEY_SHARED
 from protocol.errors import ConsumerBusy, NotAllowed
+from protocol.left_out import NO_PROPERTIES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from broker.topics.broadcast.cursor_keeper import CursorKeeper
     from broker.topics.broadcast.fanout import Fanout
     from broker.topics.broadcast.ordinals import Ordinals
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 NAME_LENGTH_MAX: Final = 1_000
 """Names are stored again and again, and kept after their consumers have left."""
+DISTINCT_MAX: Final = 1_000
+"""Sets of properties that are shared. Above this number they differ too much to be worth it."""
 
 
 @final
@@ -125,3 +129,29 @@ class Admission:
             unknown = self._context.clock.now() < keeper.unknown_until
             return keeper.marked if unknown else ordinals.tail
         return min(max(start, ordinals.first - 1), ordinals.tail)
+
+
+@final
+class SharedProperties:
+    """Stores properties that most of 100,000 consumers have in common only once."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
+
+    def share(self, consumer: Consumer) -> None:
+        """Replace its properties by the equal ones of another consumer."""
+        consumer.metadata = self._shared(consumer.metadata)
+        consumer.subscription_properties = self._shared(consumer.subscription_properties)
+
+    def _shared(self, properties: Mapping[str, str]) -> Mapping[str, str]:
+        if not properties:
+            return NO_PROPERTIES
+        key = tuple(properties.items())
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= DISTINCT_MAX:
+                return properties
+            known = self._known[key] = properties
+        return known

@@ -31,7 +31,7 @@ from broker.topics.broadcast.fanout_groups import FanoutGroups
 from broker.topics.broadcast.ordinals import Ordinals
 from broker.topics.broadcast.stages import Stages
 from broker.topics.broadcast.virtual_cursors import NEVER, VirtualCursors
-from broker.topics.subscription.expirations import Expirations
+from broker.topics.subscription.rates import Expirations
 from broker.topics.subscription.sub_types import SHARED
 from protocol.errors import ServiceNotReady
 

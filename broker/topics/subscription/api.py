@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from broker.ground.entry import Entry
     from broker.topics.subscription.consumer import Consumer
-    from broker.topics.subscription.expirations import Expirations
+    from broker.topics.subscription.rates import Expirations
     from broker.topics.subscription.request import SubscriptionRequest
     from broker.topics.subscription.series import Series
     from broker.topics.subscription.statistics import ConsumerStatistics, SubscriptionStatistics

@@ -21,11 +21,12 @@ from broker.topics.subscription.compatibility import (
 )
 from broker.topics.subscription.config import SLICE_BYTES_MAX
 from broker.topics.subscription.dispatch_gate import Allowance, DispatchGate
-from broker.topics.subscription.dispatchers import new_dispatcher
-from broker.topics.subscription.expirations import Expirations
+from broker.topics.subscription.dispatch_key_shared import KeySharedDispatcher
+from broker.topics.subscription.dispatch_shared import SharedDispatcher
+from broker.topics.subscription.dispatch_single import SingleDispatcher
 from broker.topics.subscription.pump import Pump, Step
-from broker.topics.subscription.rates import Rates
-from broker.topics.subscription.sub_types import EXCLUSIVE, KEY_SHARED, SHARED
+from broker.topics.subscription.rates import Expirations, Rates
+from broker.topics.subscription.sub_types import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
 from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:
@@ -357,3 +358,20 @@ class DeliveringSubscription:
         for consumer in list(self.consumers):
             self.remove_consumer(consumer)
             consumer.session.closed(consumer)
+
+
+def new_dispatcher(
+    first: Consumer,
+    context: TopicContext,
+    ledger: LedgerPort,
+    cursor: CursorPort,
+    pump: Pump,
+) -> Dispatcher:
+    """One of the type that its first consumer asks for. Raises: BrokerError: there is none."""
+    if first.sub_type == SHARED:
+        return SharedDispatcher(context, ledger, cursor, pump)
+    if first.sub_type == KEY_SHARED:
+        return KeySharedDispatcher(context, ledger, cursor, pump, first)
+    if first.sub_type in (EXCLUSIVE, FAILOVER):
+        return SingleDispatcher(first.sub_type, context, ledger, cursor, pump)
+    raise BrokerError(ServerError.NotAllowedError, f"unknown subscription type {first.sub_type}")

@@ -16,7 +16,6 @@ from broker.topics.subscription.compatibility import (
     in_the_way,
 )
 from broker.topics.subscription.consumer_handle import StockConsumerHandle
-from broker.topics.subscription.expirations import Expirations
 from broker.topics.subscription.key_ranges import (
     AutoSplit,
     ConsistentHashing,
@@ -24,7 +23,7 @@ from broker.topics.subscription.key_ranges import (
     StickyRanges,
 )
 from broker.topics.subscription.outgoing import Outgoing
-from broker.topics.subscription.rates import Rates
+from broker.topics.subscription.rates import Expirations, Rates
 from broker.topics.subscription.round_robin import RoundRobin, can_take
 from broker.topics.subscription.snapshot import consumer_rows, consumer_statistics
 from broker.topics.subscription.statistics import (

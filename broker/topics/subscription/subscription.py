@@ -17,13 +17,12 @@ import trio
 from broker.topics.subscription.consumer_handle import StockConsumerHandle
 from broker.topics.subscription.delivering import DeliveringSubscription
 from broker.topics.subscription.outgoing import ack_bits
-from broker.topics.subscription.skip import position_after_unacked
 from broker.topics.subscription.snapshot import (
     consumer_statistics,
     subscription_statistics,
     why_not_dispatching,
 )
-from broker.topics.subscription.start import seek_mark_delete
+from broker.topics.subscription.start import position_after_unacked, seek_mark_delete
 from broker.topics.subscription.statistics import at_once
 from protocol.position import EARLIEST
 

@@ -13,7 +13,7 @@ import structlog
 import trio
 
 from broker.ground.slices import for_each
-from broker.topics.topic.failures import told
+from broker.topics.topic.errors import told
 from runtime.durations import Durations
 
 if TYPE_CHECKING:

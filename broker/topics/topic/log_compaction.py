@@ -31,7 +31,7 @@ from broker.topics.topic.compacted_log import (
     encode_kept,
 )
 from broker.topics.topic.compacted_view import CompactedLog
-from broker.topics.topic.failures import told
+from broker.topics.topic.errors import told
 from broker.topics.topic.parts import PartKind, TopicPart
 from ledgers.awaited_ledger import AwaitedLedger
 from ledgers.errors import LedgerError, LedgerUnavailable

@@ -25,7 +25,7 @@ import trio
 
 from broker.ground.slices import for_each
 from broker.topics.topic.due_order import DueOrder
-from broker.topics.topic.failures import told
+from broker.topics.topic.errors import told
 from runtime.tuning import collect_young
 
 if TYPE_CHECKING:

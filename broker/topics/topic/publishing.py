@@ -20,7 +20,7 @@ import trio
 from broker.ground.entry import Entry, entries_of
 from broker.ground.histograms import EntrySizes, PublishTimes
 from broker.topics.topic.backlog_keeper import BacklogKeeper
-from broker.topics.topic.failures import told
+from broker.topics.topic.errors import told
 from broker.topics.topic.producer import Producer, Publish, PublishRun
 from broker.topics.topic.publish_answers import answer_stored, answer_with_copies
 from broker.topics.topic.topic import Topic

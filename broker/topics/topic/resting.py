@@ -17,7 +17,7 @@ import structlog
 import trio
 
 from broker.ground.slices import for_each, in_slices
-from broker.topics.topic.failures import told
+from broker.topics.topic.errors import told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ import structlog
 import trio
 
 from broker.ground.slices import STEPS_PER_SLICE
-from broker.topics.topic.failures import told
+from broker.topics.topic.errors import told
 
 if TYPE_CHECKING:
     from broker.topics.subscription.api import Subscription

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.topics.topic.dispatch_limits import TopicDispatchLimits
 from broker.topics.topic.topic_base import AT_REST, ATTENDED
+from broker.topics.topic.topic_limits import TopicDispatchLimits
 from broker.topics.topic.topic_subscriptions import TopicSubscriptions
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 import structlog
 
 from broker.ground.operations import Operations
-from broker.topics.topic.failures import told
+from broker.topics.topic.errors import told
 from broker.topics.topic.producer import ProducerTopic
 from protocol.errors import ServiceNotReady
 

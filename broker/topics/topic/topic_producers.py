@@ -15,9 +15,9 @@ from broker.topics.topic.admission import check_producers
 from broker.topics.topic.producer import NO_LIMITS, Producer
 from broker.topics.topic.producer_access import ProducerAccess
 from broker.topics.topic.producer_turns import ProducerTurns
-from broker.topics.topic.publish_limits import TopicPublishLimits
 from broker.topics.topic.publish_totals import PublishTotals
 from broker.topics.topic.topic_base import TopicBase
+from broker.topics.topic.topic_limits import TopicPublishLimits
 from protocol.errors import MetadataError, ProducerFenced, ServiceNotReady
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from broker.topics.topic.admission import (
     check_subscriptions,
     type_not_enabled,
 )
-from broker.topics.topic.errors import TopicBusy
-from broker.topics.topic.failures import told
+from broker.topics.topic.errors import TopicBusy, told
 from broker.topics.topic.topic_producers import TopicProducers
 from protocol.errors import NotAllowed, ProducerBusy, ServiceNotReady, SubscriptionNotFound
 

@@ -72,7 +72,7 @@ async def test_a_seek_that_cannot_be_stored_is_refused_and_loses_no_ack_that_cro
 
 
 async def test_skipping_many_entries_gives_others_their_turns(nursery, monkeypatch):
-    monkeypatch.setattr("broker.topics.subscription.skip.SLICE_ENTRIES", 10)
+    monkeypatch.setattr("broker.topics.subscription.start.SLICE_ENTRIES", 10)
     bench = await topic(nursery, count=100)
     consumer = bench.consumer(SHARED, permits=10)
     bench.ack(consumer, (1, 5))  # so that entries have to be counted one by one
@@ -95,7 +95,7 @@ async def test_skipping_many_entries_gives_others_their_turns(nursery, monkeypat
 
 
 async def test_a_seek_waits_for_the_end_of_a_skip_that_is_under_way(nursery, monkeypatch):
-    monkeypatch.setattr("broker.topics.subscription.skip.SLICE_ENTRIES", 10)
+    monkeypatch.setattr("broker.topics.subscription.start.SLICE_ENTRIES", 10)
     bench = await topic(nursery, count=100)
     bench.ack(bench.consumer(SHARED, permits=10), (1, 0), (1, 5))
     skipped, moved = bench.subscription.skip(80), bench.subscription.seek((1, 3))
