@@ -258,6 +258,7 @@ def test_processes_of_one_machine_authenticate_to_each_other(tmp_path):
     own.write_text(token("broker"))
     package = "org.apache.pulsar."
     keys = KEEP_ALL | {
+        "bookiePort": -1,  # the bookies listen at Unix sockets
         "authenticationEnabled": "true",
         "authenticationProviders": f"{package}broker.authentication.AuthenticationProviderToken",
         "tokenSecretKey": "data:;base64," + base64.b64encode(SECRET).decode(),
