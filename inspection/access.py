@@ -59,7 +59,7 @@ def _keep(context: click.Context, _option: click.Parameter, paths: tuple[Path, .
 
 
 def access() -> AccessConfig:
-    """Of the command that runs. Raises: ConfigError."""
+    """The access of the command that runs. Raises: ConfigError."""
     context = click.get_current_context(silent=True)
     paths = () if context is None else context.meta.get(_PLACE, ())
     if not paths:

@@ -28,8 +28,8 @@ _LOCATION_KEY_BYTES: Final = 16
 
 
 def payload_of(body: bytes) -> bytes:
-    """What follows the head of an entry. The kind of its digest is found by trying those without a
-    key; else it counts as that of an HMAC, 20 bytes.
+    """The payload after the head of an entry. The kind of its digest is found by trying those
+    without a key; else it counts as that of an HMAC, 20 bytes.
 
     Raises: DigestMismatch: the body is too short for any.
     """
@@ -45,7 +45,7 @@ def payload_of(body: bytes) -> bytes:
 @final
 @dataclass(slots=True)
 class LedgerRow:
-    """What a bookie knows of a ledger (a LedgerData)."""
+    """The row of a ledger in a bookie (a LedgerData)."""
 
     ledger_id: int
     exists: bool = True

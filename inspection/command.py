@@ -35,7 +35,7 @@ FORMS: Final = tuple(form.value for form in PayloadForm)
 CURSOR: Final = "cursor"
 """As a form of payloads: the positions in a cursor's ledger."""
 ID: Final = click.IntRange(0, 2**63 - 1)
-"""Of a ledger or an entry."""
+"""The id of a ledger or an entry."""
 
 
 @click.group()

@@ -40,7 +40,7 @@ class Record:
     """One record of a file."""
 
     offset: int
-    """Of the record's length, in the file."""
+    """The offset of the record's length in the file."""
     ledger_id: int
     entry_id: int
     body: bytes

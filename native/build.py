@@ -31,7 +31,8 @@ SANITIZERS: Final = (
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
     *("-fno-omit-frame-pointer", "-g", "-O1"),
 )
-"""What makes the compiler check every access to memory and every number (`make sanitize`)."""
+"""The options that make the compiler check every access to memory and every number (`make
+sanitize`)."""
 
 
 def extensions(flags: Sequence[str] = ()) -> list[Extension]:

@@ -41,7 +41,7 @@ __all__ = [
 _Type = pb.BaseCommand
 
 TEMPLATES_MAX: Final = 64
-"""So many different answers of one type, apart from their request ids, are kept encoded."""
+"""How many different answers of one type, apart from their request ids, are kept encoded."""
 
 
 # ---- The connection ------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def lookup_connect(
     authoritative: bool = True,
     proxy_through_service_url: bool = False,
 ) -> bytes:
-    """That broker serves the topic."""
+    """The answer that this broker serves the topic."""
     template = _lookup(
         pb.CommandLookupTopicResponse.Connect,
         broker_url,

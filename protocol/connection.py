@@ -1,4 +1,4 @@
-"""Which command may come when, and what CONNECT settles.
+"""The commands that may come in each state, and the results of CONNECT.
 
 `COMMANDS` is the one table of the protocol's commands: the field each belongs to, who may send it,
 and whether it belongs to the handshake. `Handshake` is the state of one connection as the broker

@@ -1,7 +1,7 @@
 """Commands as protobuf parses them, checked for what the parser lets through.
 
 The parser accepts missing required fields, unknown enum values and text that is not UTF-8, which it
-then shows as bytes. All three are refused here, text also where nobody reads it.
+then shows as bytes. All three are refused here, text even in fields that are not read.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What deduplication knows a stored message by: the name of its producer and its sequence id, read
-straight from the bytes of its metadata.
+"""The numbers by which deduplication knows a stored message: the name of its producer and its
+sequence id, read straight from the bytes of its metadata.
 
 A restart has nothing but the metadata, so what is judged on arrival must be in it. Only the usual
 form is read here; anything else is parsed, with the same result:

@@ -1,4 +1,4 @@
-"""Cuts the byte stream of a connection into frames, whoever reads them.
+"""Cuts the byte stream of a connection into frames, for any reader of them.
 
 A frame, numbers big-endian:
 
@@ -38,7 +38,7 @@ _ANNOUNCED_MAX: Final = 8
 takes no memory."""
 UNBOUNDED: Final = 1 << 62
 NO_FRAMES: Final[list[Any]] = []
-"""What a stream has read while it reads nothing: one list for all connections at rest."""
+"""The frames of a stream that reads nothing: one list for all connections at rest."""
 
 
 class FrameStream:
@@ -63,13 +63,13 @@ class FrameStream:
         self._frame_size_max: i64 = first_frame_size_bytes_max or frame_size_bytes_max
         self._later_frame_size_max: i64 = frame_size_bytes_max
         self._frames = NO_FRAMES
-        """What this call has read."""
+        """The frames that this call has read."""
         self._allowed: i64 = UNBOUNDED
-        """What this call may still read, in units of the subclass."""
+        """How much this call may still read, in units of the subclass."""
         self._parts: list[bytes | bytearray | memoryview] = []
         self._tail: bytearray | None = None  # the last of _parts while it may still grow
         self._payload: GatheredBytes | None = None
-        """Of an unfinished large frame: what has come of it. Then `_parts` is empty."""
+        """The bytes that have come of an unfinished large frame. Then `_parts` is empty."""
         self._command = b""
         """The encoded command before this payload."""
         self._buffered = 0  # bytes in _parts, or of the frame with this payload

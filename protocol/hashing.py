@@ -18,7 +18,7 @@ _SIGN_MASK: Final = 0x7FFFFFFF
 
 
 def key_hash(key: bytes) -> int:
-    """What Pulsar calls the hash of a key: Murmur3_32, seed 0, without its sign bit."""
+    """The hash of a key in Pulsar: Murmur3_32, seed 0, without its sign bit."""
     value: int = mmh3.hash(key, 0, False)
     return value & _SIGN_MASK
 

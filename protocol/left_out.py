@@ -1,4 +1,4 @@
-"""What stands for the things that a request leaves out."""
+"""The values that stand for fields that a request leaves out."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ FIELDS_PER_STEP: Final = 4_000
 FIELDS_MAX: Final = 4_000
 COMMAND_SIZE_BYTES_MAX: Final = 2 * 1024 * 1024
 OTHERS_BYTES_MAX: Final = 256 * 1024
-"""What is not an id is parsed with each part."""
+"""Everything that is not an id is parsed with each part."""
 PART_BYTES: Final = 64 * 1024
 """Ids with the messages of batches fill a part sooner: a word of a byte costs as much as an id of
 the Java client without one."""
@@ -57,7 +57,7 @@ _REDELIVER_ID_TAG: Final = (
 )
 _SHAPE: Final = Shape(pb.BaseCommand.DESCRIPTOR)
 _PLAIN: Final = Shape(pb.CommandPing.DESCRIPTOR)
-"""Of a command without messages that hold repeated fields."""
+"""The outline of a command without messages that hold repeated fields."""
 _TYPE_TAG: Final = pb.BaseCommand.TYPE_FIELD_NUMBER << 3
 
 

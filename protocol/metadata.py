@@ -61,14 +61,15 @@ _EXPANSION_MAX: Final[dict[int, int]] = {pb.LZ4: 255, pb.ZLIB: 1_032, pb.ZSTD: 2
 deflate in two bits, a block of 128 KB in the four bytes of ZSTD's RLE block, a copy of 64 bytes in
 three bytes of Snappy."""
 _LARGEST: Final = 2**63 - 1
-"""Stands for every number of more than 63 bits: larger than all bounds here. What is read byte by
-byte are i64, which compiled code computes without looking whether they are objects."""
+"""Stands for every number of more than 63 bits: larger than all bounds here. Numbers that are read
+byte by byte are i64, which compiled code computes without checks for objects."""
 _CHECKSUM_HEAD_SIZE: Final = 6
 _BROKER_HEAD_SIZE: Final = 6
 METADATA_UNCOUNTED_BYTES: Final = 64 * 1024
 """Smaller metadata has at most 32,000 fields anyway: two or three milliseconds to parse."""
 METADATA_FIELDS_MAX: Final = METADATA_UNCOUNTED_BYTES // 2
-"""So many are in the smaller ones, which are never counted, and more are not taken in others."""
+"""The most that fit into smaller metadata, which are never counted; larger metadata may have no
+more."""
 _SHAPE: Final = Shape(pb.MessageMetadata.DESCRIPTOR)
 _crc32c: Final = native_crc32c
 """Compiled, names of this module are no look-up in a dict."""
@@ -435,8 +436,8 @@ def key_bytes(partition_key: str | bytes, *, b64_encoded: bool) -> bytes:
 
 
 def sticky_key(metadata: pb.MessageMetadata) -> bytes:
-    """What Key_Shared hashes: the ordering key, else the partition key, else producer and sequence
-    id, so that messages without a key spread over the consumers.
+    """The key that Key_Shared hashes: the ordering key, else the partition key, else producer and
+    sequence id, so that messages without a key spread over the consumers.
     """
     if metadata.HasField("ordering_key"):
         return metadata.ordering_key
@@ -447,7 +448,7 @@ def sticky_key(metadata: pb.MessageMetadata) -> bytes:
 
 
 def text_field(metadata: pb.MessageMetadata, name: str) -> str:
-    """A field of type string. What is no UTF-8 in it is replaced, as by Java's clients.
+    """A field of type string. Bytes that are not UTF-8 are replaced, as by Java's clients.
 
     protobuf gives such a field as bytes, whatever its type says.
     """

@@ -63,15 +63,15 @@ class NewMessages:
         self.payloads = payloads
         """As in a NewMessage."""
         self.counts = counts
-        """What `count_messages` says of each; None: each is one message."""
+        """The number of messages in each, by `count_messages`; None: each is one message."""
         self.message_count = len(payloads)
         """Messages in them together, where one that no client gets counts as one."""
         if counts is not None:
             self.message_count = sum([count or 1 for count in counts])
         self.size_bytes = size_bytes
-        """Of all payloads."""
+        """The size of all payloads."""
         self.size_each_bytes = size_each_bytes
-        """Of each payload; 0: they differ."""
+        """The size of each payload; 0: they differ."""
         self.are_consecutive = are_consecutive
         """Each sequence id is the one before plus 1."""
 

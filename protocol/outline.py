@@ -26,7 +26,7 @@ _ID_NAME: Final = pb.MessageIdData.DESCRIPTOR.full_name
 
 @final
 class Shape:
-    """Which fields of a message type are counted by their content."""
+    """The fields of a message type that are counted by their content."""
 
     __slots__ = ("inner", "is_id")
 

@@ -42,11 +42,12 @@ _CLOSE_CONSUMER: Final = int(pb.BaseCommand.CLOSE_CONSUMER)
 _PING: Final = int(pb.BaseCommand.PING)
 _METADATA: Final = 0x52
 _NUMBER_MAX: Final = 2**31 - 1
-"""Of fields of 32 bits."""
+"""The largest number in fields of 32 bits."""
 _SUB_TYPE_MAX: Final = max(pb.CommandSubscribe.SubType.values())
 _SETS_OF_PROPERTIES_MAX: Final = 64
 _PROPERTIES: Final[dict[bytes, Mapping[str, str]]] = {}
-"""Those seen last, by their bytes: very many consumers have the same. Nobody changes them."""
+"""The properties seen last, by their bytes: very many consumers have the same. They are never
+changed."""
 
 
 def read_request(data: bytes, start: i64, end: i64) -> Request | None:

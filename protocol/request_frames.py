@@ -86,7 +86,7 @@ class RequestDecoder(FrameStream):
         """Up to here the chunk is read."""
         self._sends_allowed: i64 = 0
         self._allowed_later: i64 = 0
-        """What messages that ended the slice have left for its requests."""
+        """The count that the messages which ended the slice have left for its requests."""
         self._sends_allowed_later: i64 = 0
         """How many messages the turn may still read."""
         self.ack_runs: AckRuns | None = None
@@ -110,8 +110,8 @@ class RequestDecoder(FrameStream):
         """The first slice of the frames that `data` completes.
 
         Raises: RemoteProtocolError: the peer violated the protocol, and every frame before the
-            violation has been returned. When this call still had frames to return it does so, and
-            only `failure` and the next call tell.
+            violation has been returned. If this call still had frames to return it does so, and
+            only `failure` and the next call report it.
         """
         assert self._at >= len(self._chunk), "a slice is left"
         self._chunk = data
@@ -201,7 +201,7 @@ class RequestDecoder(FrameStream):
         return end
 
     def _count_sends(self, count: i64, size_bytes: i64) -> None:
-        """What is read now is the last of this slice if no more are allowed."""
+        """Count SENDs; the last allowed one ends the slice."""
         self._sends_allowed_later -= (count + 1) >> 1
         self._sends_allowed -= count + (size_bytes >> _SEND_BYTES_SHIFT)
         if self._sends_allowed <= 0:

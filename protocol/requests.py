@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mypy_extensions import i64
 
 PERMITS_MAX: Final = 2**31 - 1
-"""What a Java client can mean by the number of a FLOW."""
+"""The largest number of a FLOW that a Java client can mean."""
 
 
 class Request:
@@ -113,7 +113,7 @@ class Lookup(Request):
 
 @final
 class Subscribe(Request):
-    """SUBSCRIBE. What is not given has the default of the protocol."""
+    """SUBSCRIBE. Missing fields have the defaults of the protocol."""
 
     __slots__ = (
         "consumer_id",
@@ -164,7 +164,7 @@ class Subscribe(Request):
         self.rollback_seconds = 0
         self.key_shared: pb.KeySharedMeta | None = None
         self.properties = NO_PROPERTIES
-        """Of the subscription."""
+        """The properties of the subscription."""
         self.epoch = EPOCH_UNSET
         self.size_bytes = 0
         """No part of it is larger than this."""

@@ -93,7 +93,7 @@ def _verified(producer_id: int, sequence_id: int, payload: bytes) -> Send:
 
 
 def one_by_one(frames: Iterator[T | SendRun], waiting: list[Send]) -> Iterator[T | Send]:
-    """The frames, without runs: where each message may have to wait. Those of a run are in
+    """The frames, without runs: where each message may have to wait. The messages of a run are in
     `waiting` until it is their turn, the next one last. One that the caller puts back there comes
     first in the next call: an iterator around the rest would be one more each time."""
     while True:

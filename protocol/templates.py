@@ -297,7 +297,7 @@ def epoch_option(consumer_epoch: int | None) -> bytes:
 
 
 def message_rest(ledger_id: int, entry_id: int, partition: int, options: bytes) -> bytes:
-    """What follows the consumer's id in the heads of one entry for many consumers
+    """The bytes after the consumer's id in the heads of one entry for many consumers
     (`native.broadcast.message_frames`), which have no redelivery count and no ack set. `options` is
     what `epoch_option` makes of a consumer's epoch."""
     return _message_id(ledger_id, entry_id, partition) + options

@@ -45,7 +45,8 @@ _PARTITION_NUMBER: Final = re.compile(r"0|[1-9][0-9]*")
 _PARTITION_MAX: Final = 2**31 - 1
 
 REMEMBERED_MAX: Final = 1024
-"""So many names, the last used, are not parsed again: a client names its topic in each request."""
+"""How many of the names used last are not parsed again: a client names its topic in each
+request."""
 REMEMBERED_TEXT_MAX: Final = 512
 """A longer text is not remembered, so that names cannot fill the memory."""
 
@@ -67,7 +68,7 @@ def check_entity_name(name: str) -> str:
 
 def has_system_name(full: str) -> bool:
     """Whether this full name of a topic is one under which brokers keep something of their own,
-    such as the policies of topics: no client is told of it."""
+    such as the policies of topics: it is hidden from clients."""
     return _SYSTEM_NAME.fullmatch(full) is not None
 
 

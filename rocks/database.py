@@ -162,8 +162,8 @@ class Database:
     def close(self) -> None:
         """Release everything. Safe to call twice.
 
-        RocksDB tells here of damage that its own compaction has met. Nothing is lost by that: rows
-        that are in no table file yet are in the write-ahead log, for the next start.
+        RocksDB reports here the damage that its own compaction has met. Nothing is lost by that:
+        rows that are in no table file yet are in the write-ahead log, for the next start.
 
         Raises: DatabaseError, after everything was released.
         """

@@ -11,7 +11,7 @@ _NAME_LENGTH_MAX: Final = 253
 
 
 def violated_host_rule(key: str, value: str) -> str:
-    """What is wrong with the host that clients are given; empty: nothing, or there is none."""
+    """The fault of the host that clients are given; empty: it has none, or there is no host."""
     if not value or _is_host(value):
         return ""
     return (

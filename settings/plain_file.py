@@ -1,7 +1,7 @@
 """Reads a file that a configuration names, as a whole.
 
 A path may name a pipe, whose opening waits for a writer, or a device that never ends. A process
-that reads such a file at its start, or again while it runs, would stand still without a word.
+that reads such a file at its start, or again while it runs, would stand still silently.
 """
 
 from __future__ import annotations

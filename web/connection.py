@@ -70,14 +70,14 @@ class Phase(enum.Enum):
 
 
 def _no_certificate() -> bytes | None:
-    """Of a client that is not asked for one."""
+    """The certificate of a client that is not asked for one."""
     return None
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What a connection is below HTTP."""
+    """The layer of a connection below HTTP."""
 
     client: tuple[str, int] | None = None
     """Address and port; None: there is no such thing."""
@@ -88,7 +88,7 @@ class Link:
 
 
 def link_of(stream: trio.abc.Stream) -> Link:
-    """Of a stream without TLS."""
+    """The link of a stream without TLS."""
     if not isinstance(stream, trio.SocketStream):
         return Link()
     try:
@@ -119,7 +119,7 @@ class Shared(Protocol):
 
     @property
     def rounds(self) -> Rounds:
-        """Those in which connections take turns."""
+        """The rounds in which connections take turns."""
 
     @property
     def stopping(self) -> bool:
@@ -346,7 +346,7 @@ class HttpConnection:
         return data
 
     async def _take_turn(self) -> None:
-        """What follows is done when few other connections do something in the same round: a
+        """Continue when few other connections do something in the same round: a
         thousand of them may get bytes together, and messages that arrive wait for the round."""
         async with self._shared.rounds:
             pass

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from web.server import Arrived
 
 RECEIVE_BYTES_MAX: Final = 32 * 1024
-"""Of records: each connection may hold so many bytes that no budget counts."""
+"""Bytes of records: each connection may hold this many that no budget counts."""
 
 
 @final

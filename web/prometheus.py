@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 LINES_PER_PIECE: Final = 64
 BLOCKS_PER_PIECE: Final = 16
-"""Of LINES_PER_PIECE samples each, freed at once."""
+"""Blocks of LINES_PER_PIECE samples each, freed at once."""
 STALL_WALL: Final = "vela_event_loop_stall_seconds"
 STALL_CPU: Final = "vela_event_loop_stall_cpu_seconds"
 _STALL_WALL_HELP: Final = (
@@ -42,7 +42,7 @@ class Page:
         self._families: dict[str, _Family] = {}
         self._rows: dict[Families, _Rows] = {}
         self.readers = 0
-        """Those who have it and have not read it to its end. Whoever hands it out counts them."""
+        """The readers that have not read it to its end. The code that hands it out counts them."""
         self.is_used_up = False
         """The last of them has freed it."""
 
@@ -113,7 +113,7 @@ class _Family:
         """Labels and values of up to LINES_PER_PIECE samples each. One value: of all of them."""
         self.labels: list[str] = []
         self.values: list[float] = []
-        """Of the last ones."""
+        """The values of the last ones."""
         self.lines: list[str] = []
 
     def add(self, labels: str, value: float) -> None:
@@ -217,7 +217,7 @@ def quantile(counts: Sequence[int], limits: Sequence[float], fraction: float) ->
 
 
 def add_stall_series(page: Page, watchdog: LoopWatchdog | None, labels: Mapping[str, str]) -> None:
-    """What held up the event loop; nothing if the loop is not watched."""
+    """Add the stalls of the event loop; nothing if the loop is not watched."""
     if watchdog is None:
         return
     for (kind, name), stall in sorted(watchdog.stalls().items()):

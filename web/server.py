@@ -34,8 +34,8 @@ log = structlog.get_logger()
 GRACEFUL_SECONDS: Final = 1.0
 ACCEPTED_PER_TURN: Final = 8
 HANDLED_PER_ROUND: Final = 8
-"""So many connections do something in a round of the event loop. A piece of a body takes a tenth of
-a millisecond, a small request some tenths."""
+"""How many connections do something in a round of the event loop. A piece of a body takes a tenth
+of a millisecond, a small request some tenths."""
 TURNED_AWAY_MAX: Final = 8
 """Refused connections kept open at a time until their clients have read the reason."""
 SLOW_SECONDS: Final = 2.0
@@ -78,8 +78,8 @@ class HttpServer:
         self.stopping = False
         self._connections: dict[HttpConnection, None] = {}
         self._idle: OrderedDict[HttpConnection, None] = OrderedDict()
-        """Those that wait for a request, the longest first: at the bound each new connection asks
-        for the first one, and anyone can open connections."""
+        """The connections that wait for a request, the longest first: at the bound each new
+        connection asks for the first one, and anyone can open connections."""
         self._turned_away = TurnedAway(not_admitted_max(TURNED_AWAY_MAX))
 
     def __len__(self) -> int:

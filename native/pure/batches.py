@@ -26,8 +26,8 @@ FIELDS: Final = (
     "index",
     "flags",
 )
-"""Of a row: numbers of 64 bits in the byte order of the machine. The metadata ends where the
-payload begins. Without a key, `key` and `key_end` are where the metadata begins."""
+"""The fields of a row: numbers of 64 bits in the byte order of the machine. The metadata ends where
+the payload begins. Without a key, `key` and `key_end` are where the metadata begins."""
 HAS_KEY: Final = 1
 IS_NULL: Final = 2
 IS_REMOVED: Final = 4

@@ -111,8 +111,8 @@ def ack_table() -> AckTable:
 
 @final
 class _AckTable:
-    """By the ids as they are written, because a run has one size of them for a long time: the
-    frames are rows then, and a column is looked up without a step for each frame."""
+    """The table by the ids as they are written, because a run has one size of them for a long time:
+    the frames are rows then, and a column is looked up without a step for each frame."""
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}

@@ -43,7 +43,7 @@ def _over(size: int) -> int:
 
 
 def _product(left: int, right: int) -> int:
-    """Of two polynomials whose highest bit is that of x to the power of 0."""
+    """The product of two polynomials whose highest bit is that of x to the power of 0."""
     result = 0
     mask = _ONE
     while mask:

@@ -15,8 +15,8 @@ class Unusual(Exception):
 
 @final
 class Fields:
-    """By number of the field: a number, or the size of bytes (0 unless it is there), and where it
-    ends. Of one that is there several times, the last."""
+    """The fields by their numbers: a number, or the size of bytes (0 unless it is there), and where
+    it ends. The last one counts if a field is there several times."""
 
     __slots__ = ("ends", "seen", "values")
 

@@ -56,11 +56,11 @@ class SendColumns(NamedTuple):
     sequence_ids: bytes
     """Numbers of 64 bits in the byte order of the machine."""
     payloads: list[bytes]
-    """What follows the command. The checksum of each that has one fits."""
+    """The bytes after each command. The checksum of each that has one fits."""
     size_bytes: int
-    """Of all payloads."""
+    """The size of all payloads."""
     size_each_bytes: int
-    """Of each payload; 0: they differ."""
+    """The size of each payload; 0: they differ."""
     flags: int
     """ARE_SINGLE, ARE_CONSECUTIVE."""
     end: int

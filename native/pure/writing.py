@@ -19,7 +19,7 @@ _read_u32: Final = Struct(">I").unpack_from
 _MAGIC: Final = b"\x0e\x01"
 _BODY_BYTES_MAX: Final = 2**31 - 1
 _UNCHECKED_BYTES: Final = 6
-"""Of a payload that begins so: the magic, and the checksum of the rest."""
+"""The bytes before those that a checksum covers: the magic, and the checksum of the rest."""
 
 
 def crc32c_bodies(

@@ -49,7 +49,7 @@ class Cookie:
     journal_directories: tuple[str, ...]
     ledger_directories: tuple[str, ...]
     instance_id: str | None = None
-    """Which cluster: the text at `paths.INSTANCE_ID_PATH`."""
+    """The cluster: the text at `paths.INSTANCE_ID_PATH`."""
     index_directories: tuple[str, ...] | None = None
     """None: the index lives in the ledger directories."""
     layout_version: int = LAYOUT_VERSION
@@ -86,7 +86,7 @@ class Cookie:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Which directory of which bookie this is; see `bookie/directories.py`."""
+    """The bookie and the number of this directory; see `bookie/directories.py`."""
 
     set_id: str
     generation: int

@@ -78,7 +78,7 @@ def entry_metadata(body: Buffer) -> tuple[int, int, int, int]:
 
 
 def last_add_confirmed_of(explicit_lac: Buffer) -> int:
-    """What an explicit-LAC body states; its digest is not checked."""
+    """The last add confirmed that an explicit-LAC body states; its digest is not checked."""
     return int(_IDS.unpack_from(explicit_lac)[1])
 
 

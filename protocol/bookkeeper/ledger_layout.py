@@ -30,7 +30,7 @@ def write_set(entry_id: int, ensemble_size: int, write_quorum_size: int) -> tupl
 @final
 @dataclass(frozen=True, slots=True)
 class LedgerLayout:
-    """Which bookies have which entries of one ledger."""
+    """The bookies of the entries of one ledger."""
 
     ledger_id: int
     write_quorum_size: int

@@ -190,7 +190,8 @@ def _from_record(record: formats.LedgerMetadataFormat) -> LedgerMetadata:
 
 
 def _refuse_impossible(record: formats.LedgerMetadataFormat) -> None:
-    """What no client writes: the entries of such a ledger have no bookies, or not enough.
+    """Refuse metadata that no client writes: the entries of such a ledger have no bookies, or not
+    enough.
 
     Raises: InvalidMetadata.
     """

@@ -110,7 +110,7 @@ class BookieInfoRequest(NamedTuple):
 
 
 class ListEntriesRequest(NamedTuple):
-    """Which entries of the ledger are here (version 3), see `availability`."""
+    """A request for the list of the ledger's entries here (version 3), see `availability`."""
 
     ledger_id: int
     txn_id: int

@@ -1,4 +1,4 @@
-"""Decodes what a bookie is asked (either wire protocol), with adds of version 2 as runs. Pure.
+"""Decodes requests to a bookie (either wire protocol), with adds of version 2 as runs. Pure.
 
 A broker sends the adds of a turn together. Consecutive entries of one ledger with the same key and
 flags become one `AddRun`, cut straight out of the bytes received: what follows costs per run. All
@@ -29,7 +29,7 @@ _PREFIX_SIZE_BYTES: Final = 4
 _KEY_AT: Final = _PREFIX_SIZE_BYTES + 4
 _BODY_AT: Final = _KEY_AT + MASTER_KEY_SIZE_BYTES
 _ENTRY_AT_MIN: Final = _BODY_AT + 16
-"""So many bytes of an add have the ids of its entry."""
+"""An add with this many bytes has the ids of its entry."""
 _ADD_BYTES_MIN: Final = _BODY_AT + METADATA_SIZE_BYTES
 _ADD: Final = v2.VERSION << 8 | v2.ADD
 _RUN_ENTRIES_MAX: Final = 1_000
@@ -52,7 +52,7 @@ class AddRun:
         self.master_key = master_key
         self.flags = flags
         self.size_bytes = 0
-        """Of all bodies."""
+        """The size of all bodies."""
 
 
 Asked = Request | AddRun
@@ -68,7 +68,7 @@ class RequestDecoder:
         self._frame_size_max = frame_size_max
         self._is_v2 = False
         self._pieces: list[bytes] = []
-        """Of a packet that is not complete yet."""
+        """The pieces of a packet that is not complete yet."""
         self._wanted = 0
         """The size of that packet with its prefix, or less while its prefix is not complete."""
         self.pending_size_bytes = 0

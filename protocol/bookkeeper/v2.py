@@ -145,7 +145,8 @@ def _auth_message(packet: bytes) -> formats.AuthMessage:
 
 
 def auth_plugin(message: Message) -> str:
-    """The plugin that an AuthMessage names. What is no UTF-8 in it is replaced, as by BookKeeper.
+    """The plugin that an AuthMessage names. Bytes that are not UTF-8 are replaced, as by
+    BookKeeper.
 
     protobuf gives such a field as bytes, whatever its type says.
     """
