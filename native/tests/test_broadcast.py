@@ -127,6 +127,16 @@ def test_a_run_ends_at_an_unknown_consumer(native: ModuleType) -> None:
         assert end == len(frames[0]) * (1 + known)
 
 
+def test_a_run_ends_at_an_ack_of_another_entry_or_command(native: ModuleType) -> None:
+    [usual] = acks([1], (3, 4))
+    tail = tail_of(usual, 1)
+    [other_entry] = acks([1], (3, 5))
+    [larger_entry] = acks([1], (3, 500))
+    for odd in (other_entry, larger_entry, head_of(9, 0x4A, b"\x08\x01" + tail)):
+        table = table_of(native, {1: 5})
+        assert table.take(usual + odd + usual, 0, tail) == (numbers(5).tobytes(), len(usual))
+
+
 def test_an_id_with_more_bytes_than_it_needs_ends_a_run(native: ModuleType) -> None:
     [usual] = acks([1], (3, 4))
     tail = tail_of(usual, 1)

@@ -88,3 +88,9 @@ def test_heads_whose_sizes_would_not_fit_are_refused(native: ModuleType) -> None
         fixed[at] += b"x"
         with pytest.raises(ValueError, match="too large"):
             native.message_run(*fixed, [1], [b"one"])
+
+
+def test_frames_of_2_gb_together_are_refused(native: ModuleType) -> None:
+    half = bytes(2**30)
+    with pytest.raises(ValueError, match="too large"):
+        native.message_run(b"a", b"b", b"c", b"d", [1, 2], [half, half])

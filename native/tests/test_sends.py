@@ -11,7 +11,14 @@ from crc32c import crc32c
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from native.frames import ARE_CONSECUTIVE, ARE_SINGLE, RUN_BYTES_MAX, RUN_MESSAGES_MAX
+from native.frames import (
+    ARE_CONSECUTIVE,
+    ARE_SINGLE,
+    PAYLOAD_BYTES_MAX,
+    PAYLOAD_BYTES_MIN,
+    RUN_BYTES_MAX,
+    RUN_MESSAGES_MAX,
+)
 from native.pure import sends as pure
 
 if TYPE_CHECKING:
@@ -121,6 +128,60 @@ def test_a_run_has_a_bound(native: ModuleType) -> None:
     found = columns(native, frame(large) * 6)
     assert (len(found[2]), found[6]) == (5, 5 * len(frame(large)))
     assert RUN_BYTES_MAX <= found[3] < RUN_BYTES_MAX + len(large)
+
+
+def raw_frame(command: bytes, payload: bytes) -> bytes:
+    return pack(">II", 4 + len(command) + len(payload), len(command)) + command + payload
+
+
+def raw_send(content: bytes) -> bytes:
+    return raw_frame(b"\x08\x06\x32" + bytes([len(content)]) + content, payload())
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        raw_frame(b"\x08\x06\x32", b"\xff" + payload()),
+        raw_frame(b"\x08\x07\x32\x04\x08\x03\x10\x01", payload()),
+        raw_frame(b"\x08\x06\x32\x04\x08\x03\x10\x01\x48\x01", payload()),
+        frame(payload(), more=b"\x18\x01" * 29),
+        frame(payload(), more=b"\x20\x01"),
+        raw_send(b"\x10\x01"),
+        raw_send(b"\x08\x03"),
+        frame(payload(content=bytes(PAYLOAD_BYTES_MAX))),
+        frame(bytes(PAYLOAD_BYTES_MIN - 1)),
+        frame(payload(), producer_id=4),
+        frame(b"\x0e\x02" + payload()),
+    ],
+    ids=[
+        "command without room for its start",
+        "another command",
+        "field after the SEND",
+        "command of more than 64 bytes",
+        "unknown field",
+        "no producer",
+        "no sequence id",
+        "payload too large",
+        "payload too small",
+        "another producer",
+        "metadata of a broker",
+    ],
+)
+def test_what_is_no_usual_send_of_the_producer_ends_the_run(native: ModuleType, odd: bytes) -> None:
+    usual = frame(payload())
+    assert columns(native, usual + odd + usual)[6] == len(usual)
+
+
+def test_the_largest_usual_send_is_taken_and_no_frame_above_the_limit(native: ModuleType) -> None:
+    bare = len(payload(content=b""))
+    largest = frame(
+        payload(content=bytes(PAYLOAD_BYTES_MAX - bare)), 2**63 - 1, more=b"\x18\x01" * 24
+    )
+    assert int.from_bytes(largest[4:8], "big") == 64
+    assert columns(native, largest, limit=len(largest))[6] == len(largest)
+    assert columns(native, largest, limit=len(largest) - 1)[6] == 0
+    usual = frame(payload())
+    assert columns(native, usual + largest, limit=len(usual))[6] == len(usual)
 
 
 def test_a_checksum_that_does_not_fit_ends_the_run(native: ModuleType) -> None:
