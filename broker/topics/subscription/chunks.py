@@ -5,7 +5,9 @@ has a number, the slot of its entries in flight (`InFlight`): as long as a consu
 them, it gets the others. Clients acknowledge them all at once. So what is known of a message in
 chunks ends with its entries in flight, which are bounded.
 
-A chunk whose consumer cannot take it waits here, and holds up no other entry.
+A chunk whose consumer cannot take it waits here, and holds up no other entry. There is a bound for
+all that wait. A chunk above it is passed over: only the first one of each message is remembered,
+and everything from there on is read again when fewer wait.
 """
 
 from __future__ import annotations
@@ -68,25 +70,35 @@ class ChunksWaiting:
         if slot != WHOLE:
             self._slots[slot].discard(position)
 
+    def __contains__(self, position: Position) -> bool:
+        return position in self._members
+
+    def drop_before(self, position: Position) -> None:
+        """Chunks before the position are not delivered any more."""
+        for each in [each for each in self._members if each < position]:
+            self.discard(each)
+
     def consumers(self) -> list[Consumer]:
         """The consumers for which chunks may wait."""
         return list(self._consumers)
 
     def take(self, consumer: Consumer, count_max: int) -> list[tuple[Position, int]]:
         """Take chunks that wait for the consumer, those of a message in their order: position and
-        slot, in position order. `add` gives them back."""
+        slot, in position order. `add` gives them back, and they come first next time: what was read
+        for them is asked for again."""
         taken: list[tuple[Position, int]] = []
         slots = self._consumers.get(consumer, {})
         for slot in list(slots):
+            if len(taken) >= count_max:
+                break
             queue = self._slots.get(slot)
-            if queue is not None:
-                for position in queue.pop_batch(count_max - len(taken)):
-                    del self._members[position]
-                    taken.append((position, slot))
-                if queue:
-                    break
-                del self._slots[slot]
-            del slots[slot]
+            if not queue:
+                self._slots.pop(slot, None)
+                del slots[slot]
+                continue
+            for position in queue.pop_batch(count_max - len(taken)):
+                del self._members[position]
+                taken.append((position, slot))
         if not slots:
             self._consumers.pop(consumer, None)
         taken.sort()

@@ -37,6 +37,10 @@ class SharedDispatcher(ManyDispatcher):
         self.sub_type = SHARED
         self._waiting = ReplayQueue()
         self._chunks = ChunksWaiting()
+        self._passed: dict[int, Position] = {}
+        """The first chunk that was passed over, by slot. Later ones of the slot are as well."""
+        self._read_before = self._source.position
+        """Entries before it may have been read before."""
         self._sent_chunks = False
         self._current: Consumer | None = None
         self._turn_left = 0
@@ -57,6 +61,14 @@ class SharedDispatcher(ManyDispatcher):
     def _forget_waiting(self) -> None:
         self._waiting.clear()
         self._chunks.clear()
+        self._passed.clear()
+
+    def skip_to(self, position: Position) -> None:
+        """See ManyDispatcher. Chunks that are skipped do not wait any more."""
+        super().skip_to(position)
+        self._chunks.drop_before(position)
+        if self._passed and position >= self._source.position:
+            self._passed.clear()
 
     @property
     def replay_messages(self) -> int:
@@ -95,12 +107,17 @@ class SharedDispatcher(ManyDispatcher):
         """Send it to the consumer of its message, or let it wait for that one. False: it may go to
         any consumer, and none takes it."""
         consumer = self._in_flight.holder(slot)
+        if self._passed and self._is_behind_passed(entry.position, slot):
+            return True
         if consumer is None:
             consumer = self._turn()
             if consumer is None:
                 return False
         elif self._in_flight.blocked or not can_take(consumer):
-            self._chunks.add(consumer, entry.position, slot)
+            if self._has_too_many_chunks():
+                self._passed[slot] = entry.position
+            else:
+                self._chunks.add(consumer, entry.position, slot)
             return True
         self._sent_chunks = True
         self._send(consumer, entry, slot)
@@ -182,8 +199,8 @@ class SharedDispatcher(ManyDispatcher):
     def _send_new(self) -> Step:
         cursor, source = self._cursor, self._source
         while self._count_left > 0 and self._bytes_left > 0:
-            if len(self._chunks) and self._reads_ahead_too_far():
-                return Step.IDLE
+            if self._passed:
+                self._read_passed_again()
             capacity = self._rotation.capacity(self._count_left)
             if not capacity or (len(self._delayed) and self._has_too_many_delayed()):
                 return Step.IDLE
@@ -191,6 +208,10 @@ class SharedDispatcher(ManyDispatcher):
             if not entries:
                 return Step.READ if entries is None else Step.IDLE
             self._count_left -= len(entries)
+            if entries[0].position < self._read_before:
+                entries = [each for each in entries if not self._is_known(each.position)]
+                if not entries:
+                    continue
             if self._by_index or len(self._in_flight.counts):
                 done = self._send_each(entries)
             else:
@@ -216,11 +237,39 @@ class SharedDispatcher(ManyDispatcher):
     def _is_delayed(self, entry: Entry) -> bool:
         return may_be_unusual(entry.data) and self._delay(entry, chunk_slot(entry))
 
-    def _reads_ahead_too_far(self) -> bool:
-        """Whether as many chunks wait for their consumers as may: each of them was read before its
-        turn."""
-        most = self._config.key_shared_look_ahead_msg_in_replay_threshold_per_subscription
-        return 0 < most <= len(self._chunks)
+    def _chunks_max(self) -> int:
+        """How many chunks may wait for their consumers: each of them was read before its turn. 0:
+        there is no bound."""
+        return self._config.key_shared_look_ahead_msg_in_replay_threshold_per_subscription
+
+    def _has_too_many_chunks(self) -> bool:
+        return 0 < self._chunks_max() <= len(self._chunks)
+
+    def _is_behind_passed(self, position: Position, slot: int) -> bool:
+        """Whether an earlier chunk of the message was passed over, or this one."""
+        first = self._passed.get(slot)
+        return first is not None and first <= position
+
+    def _read_passed_again(self) -> None:
+        """Read from the first chunk that was passed over, once there is room for half as many as
+        may wait."""
+        if len(self._chunks) * 2 > self._chunks_max() > 0:
+            return
+        first = min(self._passed.values())
+        self._passed.clear()
+        if first < self._source.position:
+            self._read_before = max(self._read_before, self._source.position)
+            self._source.rewind(first)
+
+    def _is_known(self, position: Position) -> bool:
+        """Whether an entry that is read again waits, or is in flight, or acked."""
+        return (
+            self._in_flight.holds(position)
+            or position in self._waiting
+            or position in self._chunks
+            or position in self._delayed
+            or self._cursor.is_acked(position)
+        )
 
     def _send_by_turns(self, entries: list[Entry]) -> int:
         """Send entries that were not delivered before and are not acked, a run for each turn.

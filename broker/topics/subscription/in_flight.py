@@ -178,6 +178,10 @@ class InFlight:
                 messages += pending.messages
         return messages
 
+    def holds(self, position: Position) -> bool:
+        """Whether the entry is in flight."""
+        return position in self._holders
+
     def messages_of(self, position: Position) -> int:
         """Messages of the entry that are not acked; 0: it is not in flight."""
         holder = self._holders.get(position)

@@ -143,6 +143,22 @@ async def test_chunks_are_read_again_in_the_order_of_their_message(nursery):
     assert [each for _, each in seen(slow)] == list(range(30))
 
 
+async def test_chunks_of_several_messages_are_each_read_once_for_a_consumer_that_takes_one(nursery):
+    bench = await shared(nursery)
+    slow = bench.consumer(permits=3)
+    bench.publish(*interleaved(chunks_of(1), chunks_of(2), chunks_of(3)))
+    bench.consumer(permits=100)
+    bench.ledger.cached_from = bench.ledger.last_confirmed
+    await trio.testing.wait_all_tasks_blocked()
+    before = bench.ledger.reads
+    for _ in range(9):
+        bench.subscription.flow(slow, 1)
+        with trio.fail_after(5):
+            await trio.testing.wait_all_tasks_blocked()
+    assert whole(slow) == {"p-1", "p-2", "p-3"}
+    assert bench.ledger.reads - before <= 9
+
+
 async def test_chunks_acked_while_they_wait_are_not_sent(nursery):
     bench = await shared(nursery)
     slow = bench.consumer(permits=1)
@@ -153,24 +169,103 @@ async def test_chunks_acked_while_they_wait_are_not_sent(nursery):
     assert slow.session.positions() == [positions[0], positions[3]]
 
 
-async def test_streams_of_chunks_that_never_end_stay_bounded(nursery):
-    bench = await shared(nursery, key_shared_look_ahead_msg_in_replay_threshold_per_subscription=50)
+BOUND = "key_shared_look_ahead_msg_in_replay_threshold_per_subscription"
+
+
+async def test_streams_of_chunks_that_never_end_stay_bounded_and_hold_up_nobody(nursery):
+    bench = await shared(nursery, **{BOUND: 50})
     slow = bench.consumer(permits=1)
     bench.publish(chunk(0, 0, 1_000))
     other = bench.consumer(permits=10_000)
     bench.publish(*(chunk(0, each, 1_000) for each in range(1, 300)))
+    bench.publish(*(make_data() for _ in range(100)), *chunks_of(1))
     await trio.testing.wait_all_tasks_blocked()
     dispatcher = bench.subscription.dispatcher
-    assert dispatcher.replay_messages <= 50 + 100  # one read
-    assert not other.session.received
+    assert dispatcher.replay_messages <= 50
+    assert len(other.session.received) == 104
+    assert whole(other) == {"p-1"}
     for _ in range(300):
         bench.subscription.flow(slow, 1)
-    await trio.testing.wait_all_tasks_blocked()
+        await trio.testing.wait_all_tasks_blocked()
+        assert dispatcher.replay_messages <= 50
+    assert [each for _, each in seen(slow)] == list(range(300))
     assert len(slow.session.received) == 300
-    bench.publish(*(chunk(number, 0, 2) for number in range(1, 1_000)))
+    assert len(other.session.received) == 104
+    bench.publish(*(chunk(number, 0, 2) for number in range(2, 1_000)))
     bench.ack(slow, *(e.position for e in bench.ledger.entries))
     assert not dispatcher._in_flight._slots  # nothing is kept of what is acked
     assert not dispatcher._in_flight._drained
+    assert not dispatcher._passed
+
+
+async def test_chunks_that_were_passed_go_to_another_consumer_when_theirs_leaves(nursery):
+    bench = await shared(nursery, **{BOUND: 2})
+    slow = bench.consumer(permits=1)
+    bench.publish(*chunks_of(1, 20))
+    other = bench.consumer(permits=100)
+    bench.publish(make_data(), *chunks_of(2))
+    assert len(other.session.received) == 5
+    bench.subscription.remove_consumer(slow)
+    await trio.testing.wait_all_tasks_blocked()
+    assert whole(other, 20) == {"p-1"}
+    assert len(other.session.received) == 25
+
+
+async def test_chunks_that_expired_while_they_wait_do_not_wait_any_more(nursery):
+    bench = await shared(nursery, **{BOUND: 3})
+    bench.consumer(permits=1)
+    bench.publish(*chunks_of(1, 20))
+    other = bench.consumer(permits=100)
+    dispatcher = bench.subscription.dispatcher
+    assert dispatcher.replay_messages == 3
+    *_, last = (each.position for each in bench.ledger.entries)
+    bench.subscription.cursor.ack_cumulative(last)
+    dispatcher.skip_to((last[0], last[1] + 1))
+    assert dispatcher.replay_messages == 0
+    assert not dispatcher._passed
+    bench.publish(*chunks_of(2))
+    assert whole(other) == {"p-2"}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 2**32), st.sampled_from([1, 2, 5]), st.booleans())
+def test_each_message_is_delivered_once_and_whole_however_few_chunks_may_wait(seed, bound, cached):
+    rng = random.Random(seed)
+
+    async def scenario():
+        async with trio.open_nursery() as nursery:
+            bench = await shared(nursery, **{BOUND: bound})
+            unsent = [chunks_of(number, 5) for number in range(8)]
+            plain = 0
+            for _ in range(100):
+                todo = [each for each in unsent if each]
+                consumers = list(bench.subscription.consumers)
+                what = rng.choice(("publish", "publish", "publish", "plain", "join", "flow"))
+                if what == "publish" and todo:
+                    bench.publish(rng.choice(todo).pop(0))
+                elif what == "plain":
+                    bench.publish(make_data())
+                    plain += 1
+                elif what == "join" and len(consumers) < 3:
+                    bench.consumer(SHARED, permits=rng.choice((1, 3)))
+                elif what == "flow" and consumers:
+                    bench.subscription.flow(rng.choice(consumers), rng.choice((1, 2, 5)))
+                if not cached:
+                    bench.ledger.cached_from = bench.ledger.last_confirmed
+                    await trio.testing.wait_all_tasks_blocked()
+                if consumers:
+                    assert len(bench.subscription.dispatcher._chunks) <= bound
+            bench.publish(*(data for rest in unsent for data in rest))
+            consumers = list(bench.subscription.consumers) or [bench.consumer(SHARED)]
+            for consumer in consumers:
+                bench.subscription.flow(consumer, 1_000)
+            await trio.testing.wait_all_tasks_blocked()
+            found = [whole(each, 5) for each in consumers]
+            assert set.union(*found) == {f"p-{number}" for number in range(8)}
+            assert sum(len(each.session.received) for each in consumers) == 40 + plain
+            nursery.cancel_scope.cancel()
+
+    trio.run(scenario)
 
 
 async def test_due_chunks_stay_together(nursery):
@@ -222,7 +317,7 @@ def test_every_message_is_whole_at_a_consumer_in_the_end(seed):
 
     async def scenario():
         async with trio.open_nursery() as nursery:
-            bench = await shared(nursery)
+            bench = await shared(nursery, **{BOUND: rng.choice((1, 3, 20_000))})
             unsent = [chunks_of(number, 5) for number in range(6)]
             for _ in range(60):
                 todo = [each for each in unsent if each]
