@@ -29,37 +29,23 @@ ENTRIES = st.lists(
 )
 
 
-class Queued:
-    """An outbox that keeps what it is given."""
-
-    def __init__(self):
-        self.data = b""
-
-    def put(self, *buffers):
-        self.put_many(buffers, sum(map(len, buffers)))
-
-    def put_many(self, buffers, size_bytes):
-        assert size_bytes == sum(map(len, buffers))
-        self.data += b"".join(buffers)
-
-    def frames(self):
-        data, self.data = self.data, b""
-        return FrameDecoder(1 << 24).feed(data)
+def queued(session):
+    """Take the frames out of its outbox, before another task can send them."""
+    outbox = session.outbox
+    data = b"".join(outbox._buffers)
+    assert len(data) == outbox.pending_bytes
+    outbox._buffers.clear()
+    outbox.pending_bytes = 0
+    return FrameDecoder(1 << 24).feed(data)
 
 
 @pytest.fixture
 async def session():
-    """Of a client that is connected, apart from its outbox."""
+    """Of a client that is connected."""
     async with running() as broker:
         await broker.connect(protocol_version=ACTIVE_CHANGE_VERSION_MIN - 1)
         (session,) = broker.service.connections.open
         yield session
-
-
-def with_outbox(session):
-    consumers = consuming_of(session)
-    queued = consumers._outbox = Queued()
-    return consumers, queued
 
 
 def shown(message, payload):
@@ -76,7 +62,7 @@ def shown(message, payload):
 
 @pytest.mark.parametrize("is_plain", [True, False])
 async def test_a_delivery_is_one_message_frame_for_each_of_its_entries(session, is_plain):
-    consumers, queued = with_outbox(session)
+    consumers = consuming_of(session)
 
     @given(
         entries=ENTRIES, consumer_id=IDS, ledger_id=IDS, partition=st.integers(-1, 9), epoch=EPOCHS
@@ -90,24 +76,24 @@ async def test_a_delivery_is_one_message_frame_for_each_of_its_entries(session, 
             delivery.add(entry_id, payload, *more)
             expected.append((consumer_id, (ledger_id, entry_id, partition), *more, epoch, payload))
         consumers.deliver(consumer, delivery)
-        assert [shown(command.message, payload) for command, payload in queued.frames()] == expected
+        assert [shown(command.message, payload) for command, payload in queued(session)] == expected
 
     check()
 
 
 async def test_one_entry_for_many_consumers_is_encoded_once_for_all_sessions(session):
-    consumers, queued = with_outbox(session)
+    consumers = consuming_of(session)
     many = [Consumer(7 * at, "c", consumers, SHARED, epoch=3) for at in range(200)]
     entry = SharedEntry((5, 6), -1)
     ids = array("Q", [each.consumer_id for each in many])
     slots = array("i", [3, 199, 0])
     consumers.deliver_to_many(slots, many, ids, entry, b"payload", 3)
     expected = [(7 * slot, (5, 6, -1), 0, (), 3, b"payload") for slot in slots]
-    assert [shown(command.message, payload) for command, payload in queued.frames()] == expected
+    assert [shown(command.message, payload) for command, payload in queued(session)] == expected
     assert list(entry.encodings) == [3]
     # A door that has no way of its own sends the same.
     super(type(consumers), consumers).deliver_to_many(slots, many, ids, entry, b"payload", 3)
-    assert [shown(command.message, payload) for command, payload in queued.frames()] == expected
+    assert [shown(command.message, payload) for command, payload in queued(session)] == expected
 
 
 async def test_old_clients_are_not_told_which_consumer_is_active():
