@@ -66,12 +66,17 @@ class DeduplicationPart(TopicPart):
         if self.store is not None:
             await self.store.snapshot()
 
-    def admit(self, publishes: list[Publish]) -> list[Publish]:
+    def admit(self, publish: Publish) -> bool:
         """See TopicPart."""
-        return [publish for publish in publishes if self._admits(publish)]
-
-    def _admits(self, publish: Publish) -> bool:
-        verdict = self._judge(publish)
+        store, payload = self.store, publish.send.payload
+        if store is not None:
+            verdict = store.admit(publish, payload)
+        elif last_sequence_id_in(payload, publish.producer.name.encode()) == FOREIGN:
+            verdict = Verdict.FOREIGN
+        else:
+            verdict = Verdict.NEW
+        if verdict is Verdict.NEW:
+            return True
         if verdict is Verdict.IN_FLIGHT:  # a copy of a message in flight: both get the same answer
             publish.producer.session.taken(1, publish.size)
         elif verdict is Verdict.DUPLICATE:
@@ -83,15 +88,7 @@ class DeduplicationPart(TopicPart):
                 f" {producer.name!r:.200}, and a sequence id that is not below that of its SEND"
             )
             producer.topic.refuse_message(producer, publish.send, NotAllowed(reason))
-        return verdict is Verdict.NEW
-
-    def _judge(self, publish: Publish) -> Verdict:
-        payload = publish.send.payload
-        if self.store is not None:
-            return self.store.admit(publish, payload)
-        if last_sequence_id_in(payload, publish.producer.name.encode()) == FOREIGN:
-            return Verdict.FOREIGN
-        return Verdict.NEW
+        return False
 
     def stored(
         self, entries: list[Entry], publishes: list[Publish]

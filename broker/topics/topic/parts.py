@@ -125,11 +125,15 @@ class TopicPart:
 
     # --- messages, hot path -------------------------------------------------------------
 
-    def admit(self, publishes: list[Publish]) -> list[Publish]:
-        """Which of these messages of one producer are stored, in order. The part answers the others
-        itself, or keeps them until it does; what is kept counts as taken from its session. Asked
-        only if the part `examines`."""
-        return publishes
+    def admit(self, publish: Publish) -> bool:
+        """Whether this message is stored. The part answers one that is not, or keeps it until it
+        does; what is kept counts as taken from its session. Asked only if the part `examines`."""
+        del publish
+        return True
+
+    def admit_run(self, publishes: list[Publish]) -> list[Publish]:
+        """Those of consecutive messages of a producer that are stored."""
+        return [publish for publish in publishes if self.admit(publish)]
 
     def stored(
         self, entries: list[Entry], publishes: list[Publish]

@@ -116,8 +116,10 @@ class PublishingTopic(Topic):
         if self.closing or self._dropping:
             return  # the producer is being sent away, and its client sends this again
         publish = Publish(producer, send, len(send.payload))
-        if not self._examiners or self._admitted([publish]):
-            self._take(publish)
+        for part in self._examiners:
+            if not part.admit(publish):
+                return  # the part answers it
+        self._take(publish)
 
     def _take(self, publish: Publish) -> None:
         producer, send, size = publish.producer, publish.send, publish.size
@@ -165,9 +167,9 @@ class PublishingTopic(Topic):
         self._arrived_contexts += [PublishRun(producer, run)] * count
 
     def _admitted(self, publishes: list[Publish]) -> list[Publish]:
-        """The messages to store. The parts that examine them answer the others."""
+        """Those to store. The parts that examine them answer the others."""
         for part in self._examiners:
-            publishes = part.admit(publishes)
+            publishes = part.admit_run(publishes)
         return publishes
 
     def use_parts(self, parts: tuple[TopicPart, ...]) -> None:
