@@ -278,6 +278,7 @@ def test_a_bookie_that_was_killed_waits_for_the_end_of_its_former_session(zookee
     assert {answer.status for answer in answers} == {m.OK}
 
 
+@pytest.mark.slow
 def test_a_bookie_serves_without_zookeeper_and_registers_again(zookeeper, bookies):
     before = [bookie.log_of_start().count("bookie registered") for bookie in bookies]
     zookeeper.pause()

@@ -26,6 +26,7 @@ def test_the_same_is_seen(
     compare("go", scenario, servers, player(go_drivers, scenario))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", ON_OWN)
 def test_the_same_is_seen_over_a_restart(
     scenario: str, own_servers: Servers, go_drivers: Drivers, compare: Compare

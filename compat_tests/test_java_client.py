@@ -26,6 +26,7 @@ def test_the_same_is_seen(
     compare("java", scenario, servers, player(java_drivers, scenario))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", ON_OWN)
 def test_the_same_is_seen_over_a_restart(
     scenario: str, own_servers: Servers, java_drivers: Drivers, compare: Compare

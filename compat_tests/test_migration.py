@@ -161,6 +161,7 @@ def cluster_on(directory: Path, *bookies: Make, **more: str) -> Iterator[SharedC
         yield cluster
 
 
+@pytest.mark.slow
 def test_topics_go_from_pulsar_to_vela_and_back(tmp_path: Path) -> None:
     with cluster_on(tmp_path, "pulsar", "vela") as cluster:
         check_migration(cluster)

@@ -235,6 +235,7 @@ def test_zookeeper_takes_the_place_of_the_parents_store(tmp_path, zookeeper):
         assert machine.stop() == 0
 
 
+@pytest.mark.slow
 def test_copies_of_a_bookie_that_hangs_are_made_again_on_another(tmp_path):
     keys = {"lostBookieRecoveryDelay": 0, "openLedgerRereplicationGracePeriod": 500}
     machine = VelaMachine(tmp_path, 1, 3, KEEP_ALL | keys)

@@ -29,6 +29,7 @@ def refusal_of(broker):
     return done.stderr.strip().splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_wrong_cluster_is_refused_in_one_line(zookeeper, tmp_path):
     cluster = VelaCluster(tmp_path, zookeeper)
 
