@@ -294,19 +294,21 @@ def test_only_a_chunk_has_a_slot():
     assert slots[3:] == [WHOLE] * 3
 
 
-def test_what_waits_is_given_out_in_order_and_once():
+async def test_what_waits_is_given_out_in_order_and_once(nursery):
+    bench = await shared(nursery)
+    one, other = (bench.consumer(SHARED, permits=1) for _ in range(2))
     waiting = ChunksWaiting()
     for number in (3, 1, 2):
-        waiting.add("a", (0, number), 7)
-    waiting.add("a", (0, 0), 8)
-    waiting.add("b", (0, 9), 9)
+        waiting.add(one, (0, number), 7)
+    waiting.add(one, (0, 0), 8)
+    waiting.add(other, (0, 9), 9)
     waiting.discard((0, 2))
     assert len(waiting) == 4
-    assert waiting.take("a", 1) == [((0, 1), 7)]
-    assert waiting.take("a", 10) == [((0, 0), 8), ((0, 3), 7)]
-    assert waiting.take("a", 10) == []
+    assert waiting.take(one, 1) == [((0, 1), 7)]
+    assert waiting.take(one, 10) == [((0, 0), 8), ((0, 3), 7)]
+    assert waiting.take(one, 10) == []
     assert waiting.release(9) == [(0, 9)]
-    assert (len(waiting), waiting.take("b", 1)) == (0, [])
+    assert (len(waiting), waiting.take(other, 1)) == (0, [])
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
