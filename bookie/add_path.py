@@ -198,7 +198,7 @@ class AddPath:
     def submit(self, handle: LedgerHandle, entry_id: int, body: EntryBody, sink: AddSink) -> None:
         """Queue a record of any kind for the ledger's journal."""
         self._schedule_kick()
-        handle.journal.put(sink, handle.ledger_id, entry_id, body)
+        handle.journal.add_alone(sink, handle.ledger_id, entry_id, body)
 
     def journal_key(self, handle: LedgerHandle, master_key: bytes) -> None:
         """Once per run the key goes to the journal before the ledger's first entry."""
@@ -296,7 +296,7 @@ class AddPath:
         self.refused += 1
         journal = self._journals[ledger_id % len(self._journals)]
         self._schedule_kick()
-        journal.put(RefusedSink(sink, status), ledger_id, entry_id, EMPTY_BODY)
+        journal.add_alone(RefusedSink(sink, status), ledger_id, entry_id, EMPTY_BODY)
 
     def _refuse_now(self, status: Status, ledger_id: int, entry_id: int, sink: AddSink) -> None:
         """Without a journal, but still not from within the call."""
@@ -328,7 +328,7 @@ class AddPath:
         sinks = []
         for journal in self._journals:
             sink = DurableSink()
-            journal.put(sink, -1, journal_format.ENTRY_FORCE, EMPTY_BODY)
+            journal.add_alone(sink, -1, journal_format.ENTRY_FORCE, EMPTY_BODY)
             journal.kick()
             sinks.append(sink)
         for sink in sinks:

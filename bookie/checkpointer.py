@@ -131,7 +131,7 @@ class Checkpointer:
         barriers = []
         for journal in journals:
             barrier = DurableSink()
-            journal.put(barrier, -1, ENTRY_FORCE, EMPTY_BODY)
+            journal.add_alone(barrier, -1, ENTRY_FORCE, EMPTY_BODY)
             journal.kick()
             barriers.append(barrier)
         self._begun = (marks, barriers, complete)

@@ -71,7 +71,7 @@ class DirectAppends:
         begin, size = 0, len(part)
         while begin < size:
             taken = min(size - begin, STAGING_BYTES - self._filled)
-            self._buffer.put(part, begin, self._filled, taken)
+            self._buffer.copy(part, begin, self._filled, taken)
             begin += taken
             self._filled += taken
             if self._filled == STAGING_BYTES:

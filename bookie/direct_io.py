@@ -108,7 +108,7 @@ class AlignedBuffer:
         self.memory = memory
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
-    def put(self, part: Part, begin: int, at: int, size: int) -> None:
+    def copy(self, part: Part, begin: int, at: int, size: int) -> None:
         """Copy `size` bytes of the part from `begin` on to `at`. Much is copied without the
         interpreter."""
         if size < LARGE_BYTES:
@@ -194,7 +194,7 @@ class DirectWriter:
             if end - at < LARGE_BYTES:
                 staging[at:end] = part
             else:
-                self._buffer.put(part, 0, at, end - at)
+                self._buffer.copy(part, 0, at, end - at)
             at = end
 
     def _write_pieces(self, offset: int, parts: Sequence[Part]) -> bool:
@@ -203,13 +203,13 @@ class DirectWriter:
         for part in parts:
             begin, size = 0, len(part)
             while at + size - begin >= limit:
-                self._buffer.put(part, begin, at, limit - at)
+                self._buffer.copy(part, begin, at, limit - at)
                 begin += limit - at
                 if not self._write(offset, limit, 0):
                     return False
                 offset += limit
                 at = 0
-            self._buffer.put(part, begin, at, size - begin)
+            self._buffer.copy(part, begin, at, size - begin)
             at += size - begin
         return at == 0 or self._write(offset, at, 0)
 

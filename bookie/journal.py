@@ -230,7 +230,7 @@ class Journal:
             return run
         return None
 
-    def put(self, sink: AddSink, ledger_id: int, entry_id: int, body: EntryBody) -> None:
+    def add_alone(self, sink: AddSink, ledger_id: int, entry_id: int, body: EntryBody) -> None:
         """Queue a record of any kind, which is answered by itself."""
         size_bytes = len(body[0]) + len(body[1])
         self.pending.append(AddRun(sink, ledger_id, entry_id, [body], size_bytes))
@@ -426,14 +426,14 @@ class Journal:
             if self._finish(self._submissions.wait()):
                 self._answer(done)
             else:
-                self._turns.put(done.batches[0], done.handed_at)
+                self._turns.add_batch(done.batches[0], done.handed_at)
 
     def _take_handed(self, taken: tuple[Batch, float] | None) -> None:
         """None: the event loop has asked to stop, and nothing more comes."""
         if taken is None:
             self._stop_wanted = True
         else:
-            self._turns.put(taken[0], taken[1])
+            self._turns.add_batch(taken[0], taken[1])
             if self._hold is not None:
                 self._hold.took(taken[0])
 

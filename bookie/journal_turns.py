@@ -110,7 +110,7 @@ class JournalTurns:
     def __bool__(self) -> bool:
         return bool(self._batches) or bool(self._fair)
 
-    def put(self, batch: Batch, handed_at: float) -> None:
+    def add_batch(self, batch: Batch, handed_at: float) -> None:
         """A batch has come."""
         self._batches.append((batch, handed_at))
         for run in batch:
@@ -161,7 +161,7 @@ class JournalTurns:
             self._stretches.append(_Stretch())
         else:
             stretch.waiting += 1
-            self._fair.put(run.ledger_id, (run, stretch, handed_at))
+            self._fair.append(run.ledger_id, (run, stretch, handed_at))
 
     def _fair_group(self, size_bytes_max: int, *, is_shared: bool) -> tuple[list[Batch], float]:
         fair = self._fair

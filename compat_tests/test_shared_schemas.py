@@ -139,7 +139,7 @@ class Vela:
     async def post(self, name: str, body: dict[str, Any]) -> int:
         schema = await self.registry.posted(body)
         assert isinstance(schema, SchemaInfo)
-        return await self.registry.put(topic(name), schema, FREE)
+        return await self.registry.find_or_add(topic(name), schema, FREE)
 
     async def all(self, name: str) -> list[dict[str, Any]]:
         return [_answer(each) for each in await self.registry.all(topic(name))]

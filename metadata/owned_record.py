@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @final
 class OwnedRecord:
-    """See the module docstring. The owner serialises `put`."""
+    """See the module docstring. The owner serialises `write`."""
 
     __slots__ = ("_path", "_store", "_unheard", "version")
 
@@ -48,11 +48,11 @@ class OwnedRecord:
             stored[1] <= self.version or stored == (self._unheard, self.version + 1)
         )
 
-    async def put(self, data: bytes) -> None:
+    async def write(self, data: bytes) -> None:
         """Write the record.
 
         Raises: VersionConflict: another broker has. MetadataUnavailable: it may have been written
-            or not, and the next put finds out.
+            or not, and the next write finds out.
         """
         if self._unheard is not None:
             await self._learn_outcome(self._unheard)

@@ -177,15 +177,15 @@ class SocketServer:
                     elif frame.kind in _ANSWERED_AT_ONCE:
                         self._answer_at_once(connection, session, frame)
                     elif session.is_over:
-                        connection.put(Frame(frame.number, Kind.SESSION_OVER))
+                        connection.send(Frame(frame.number, Kind.SESSION_OVER))
                     elif (answer := answers.from_memory(self.store.cache, frame)) is not None:
-                        connection.put(answer)
+                        connection.send(answer)
                     else:
                         await room.acquire()
                         nursery.start_soon(self._answer, connection, session, frame, room)
         except FrameError as error:
             log.warning("a client of the metadata store is disconnected", reason=str(error))
-            connection.put(Frame(NOTICE, Kind.REFUSED, value=str(error).encode()))
+            connection.send(Frame(NOTICE, Kind.REFUSED, value=str(error).encode()))
             await connection.last_word()
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
             return
@@ -206,7 +206,7 @@ class SocketServer:
         if frame.value:
             session = self._sessions.resume(frame.value, now)
             if session is None:
-                connection.put(Frame(frame.number, Kind.SESSION_OVER))
+                connection.send(Frame(frame.number, Kind.SESSION_OVER))
                 return None
         else:
             limits = self._limits
@@ -218,11 +218,11 @@ class SocketServer:
             )
             if session is None:
                 text = f"there are {limits.sessions_max} sessions already"
-                connection.put(Frame(frame.number, Kind.UNAVAILABLE, value=text.encode()))
+                connection.send(Frame(frame.number, Kind.UNAVAILABLE, value=text.encode()))
                 return None
         timeout_ms = int(session.timeout_seconds * 1000)
         connection.session = session
-        connection.put(Frame(frame.number, Kind.DONE, value=session.token, version=timeout_ms))
+        connection.send(Frame(frame.number, Kind.DONE, value=session.token, version=timeout_ms))
         return session
 
     async def _end(self, session: HeldSession) -> None:
@@ -234,7 +234,7 @@ class SocketServer:
     async def _end_unasked(self, session: HeldSession) -> None:
         for connection in self._connections:
             if connection.session is session:
-                connection.put(Frame(NOTICE, Kind.SESSION_OVER))
+                connection.send(Frame(NOTICE, Kind.SESSION_OVER))
         await self._end(session)
 
     async def _delete_nodes(self, session: HeldSession) -> None:
@@ -257,7 +257,7 @@ class SocketServer:
     def _answer_at_once(self, connection: _Connection, session: HeldSession, frame: Frame) -> None:
         """Raises: FrameError."""
         if session.is_over:
-            connection.put(Frame(frame.number, Kind.SESSION_OVER))
+            connection.send(Frame(frame.number, Kind.SESSION_OVER))
             return
         if frame.kind is Kind.WATCH:
             if len(connection.watches) >= self._limits.watches_max:
@@ -270,7 +270,7 @@ class SocketServer:
                 connection.watches[frame.path] = end
         elif frame.kind is Kind.END_WATCH and frame.path in connection.watches:
             connection.watches.pop(frame.path)()
-        connection.put(Frame(frame.number, Kind.DONE))
+        connection.send(Frame(frame.number, Kind.DONE))
 
     async def _answer(
         self, connection: _Connection, session: HeldSession, frame: Frame, room: trio.Semaphore
@@ -284,7 +284,7 @@ class SocketServer:
             answer = Frame(frame.number, Kind.UNAVAILABLE, value=str(error).encode())
         finally:
             room.release()
-        connection.put(answer)
+        connection.send(answer)
 
     async def _result(self, session: HeldSession, frame: Frame) -> Frame:
         """Raises: VersionConflict, NodeNotFound, MetadataUnavailable, ValueError."""
@@ -388,7 +388,7 @@ class _Connection:
         self._wake = trio.Event()
         self._is_written = trio.Event()
 
-    def put(self, frame: Frame) -> None:
+    def send(self, frame: Frame) -> None:
         """Send it when the client reads."""
         data = encode(frame)
         self._unread_bytes += len(data)
@@ -403,7 +403,7 @@ class _Connection:
 
     def tell(self, path: str) -> None:
         """A node has changed."""
-        self.put(Frame(NOTICE, Kind.CHANGED, path))
+        self.send(Frame(NOTICE, Kind.CHANGED, path))
 
     def end_watches(self) -> None:
         """Tell of no more changes."""

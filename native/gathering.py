@@ -40,7 +40,7 @@ class GatheredBytes:
         self._filled = 0
         self.size = size
 
-    def put(self, piece: bytes, begin: int, end: int) -> None:
+    def append(self, piece: bytes, begin: int, end: int) -> None:
         """Append `piece[begin:end]`, which must fit into what is left."""
         count = end - begin
         assert self._bytes is not None, "it is whole, and somebody may have it"

@@ -37,7 +37,7 @@ class DeadLetters:
         self._producer: pulsar.Producer | None = None
         self._refusal = ""
 
-    def put(self, topic: str, message: Message, reason: str) -> None:
+    def publish(self, topic: str, message: Message, reason: str) -> None:
         """Publish a message. Raises: WriteFailed."""
         properties = dict(message.properties)
         properties |= {

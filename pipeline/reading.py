@@ -61,6 +61,6 @@ def _set_aside(options: SourceOptions) -> Iterator[SetAside | None]:
 
     letters = DeadLetters(options.connection, options.malformed.dead_letter_topic)
     try:
-        yield letters.put
+        yield letters.publish
     finally:
         letters.close()

@@ -185,7 +185,7 @@ class FrameStream:
         begun = b"".join(self._parts)
         self._command = begun[8:payload_start]
         self._payload = GatheredBytes(self._needed - payload_start)
-        self._payload.put(begun, payload_start, len(begun))
+        self._payload.append(begun, payload_start, len(begun))
         self._parts = []
         self._tail = None
 
@@ -203,7 +203,7 @@ class FrameStream:
         if self._payload is not None:
             gathered, encoded = self._payload, self._command
             self.forget()
-            gathered.put(data, 0, missing)
+            gathered.append(data, 0, missing)
             self._read_joined(encoded, gathered.whole())
         else:
             self._parts.append(data if len(data) == missing else memoryview(data)[:missing])
@@ -216,7 +216,7 @@ class FrameStream:
     def _collect(self, data: bytes) -> None:
         self._buffered += len(data)
         if self._payload is not None:
-            self._payload.put(data, 0, len(data))
+            self._payload.append(data, 0, len(data))
             return
         if len(data) >= _SMALL_CHUNK_BYTES:
             self._tail = None

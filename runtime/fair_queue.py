@@ -68,7 +68,7 @@ class FairQueue(Generic[K, V]):
         """Flows that have items, or had some a moment ago."""
         return len(self._flows)
 
-    def put(self, key: K, item: V) -> None:
+    def append(self, key: K, item: V) -> None:
         """At the end of the flow `key`."""
         if not self._size and self._flows:
             self._forget()

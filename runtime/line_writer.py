@@ -33,7 +33,7 @@ def write_to_stderr(data: bytes) -> int:
 
 @final
 class LineWriter:
-    """See the module docstring. `put` is for any thread; `close` at the end."""
+    """See the module docstring. `write` is for any thread; `close` at the end."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class LineWriter:
         self.dropped_total = 0
         """Lines that were dropped since the start."""
 
-    def put(self, lines: str) -> None:
+    def write(self, lines: str) -> None:
         """One or several lines, without the last line's end. Returns at once."""
         data = lines.encode(errors="backslashreplace") + b"\n"
         with self._lock:

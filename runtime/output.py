@@ -112,14 +112,14 @@ class LineStream(io.TextIOBase):
             whole, end, rest = (self._rest + text).rpartition("\n")
             self._rest = rest
             if end:
-                self.lines.put(whole)
+                self.lines.write(whole)
         return len(text)
 
     def end(self) -> bool:
         """Write what waits; whether that is done."""
         with self._lock:
             if self._rest:
-                self.lines.put(self._rest)
+                self.lines.write(self._rest)
                 self._rest = ""
         return self.lines.close(FLUSH_SECONDS_MAX)
 

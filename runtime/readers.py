@@ -427,7 +427,7 @@ class Readers:
                 begun = now
 
     def _put(self, descriptor: int, *, is_much: bool) -> None:
-        self._found.put((self._shares.get(descriptor, _OWN_SHARE), is_much), descriptor)
+        self._found.append((self._shares.get(descriptor, _OWN_SHARE), is_much), descriptor)
 
     def _call_found(self) -> float:
         """Returns the time afterwards."""

@@ -33,7 +33,7 @@ class SendQueue:
         self._buffers: list[Buffer] = []
         self.pending_bytes = 0
 
-    def put(self, buffers: Sequence[Buffer], size_bytes: int) -> None:
+    def append(self, buffers: Sequence[Buffer], size_bytes: int) -> None:
         """Append."""
         self._buffers += buffers
         self.pending_bytes += size_bytes

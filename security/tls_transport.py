@@ -223,7 +223,7 @@ class TlsTransport:
         return Taken.STOP
 
     def _outgoing_alert(self) -> None:
-        self._unsent.put([NO_TLS_ALERT], len(NO_TLS_ALERT))
+        self._unsent.append([NO_TLS_ALERT], len(NO_TLS_ALERT))
         self._unsent.send_to(self._below)
 
     def _hold(self, received_bytes: int) -> None:
@@ -396,7 +396,7 @@ class TlsTransport:
             records = self._encrypt(pieces)
             sent = self._below.send_nowait([records])
             if sent < len(records):
-                self._unsent.put([memoryview(records)[sent:]], len(records) - sent)
+                self._unsent.append([memoryview(records)[sent:]], len(records) - sent)
                 self._under_way.begin(size, len(records))
                 return taken + self._under_way.newly_taken(self._unsent.pending_bytes)
             taken += size
@@ -422,7 +422,7 @@ class TlsTransport:
         """Queue the records that OpenSSL sends of its own accord."""
         if self._outgoing.pending:
             records = self._outgoing.read()
-            self._unsent.put([records], len(records))
+            self._unsent.append([records], len(records))
             self._under_way.records_follow(len(records))
         self._flush()
 

@@ -425,14 +425,14 @@ class _Connection:
         self._count_adds()
         if self._is_over:
             return
-        self._out.put(answers, sum(map(len, answers)))
+        self._out.append(answers, sum(map(len, answers)))
         if not self._is_marked:
             self._is_marked = True
             self._server.turns.send(self)
 
     async def _send(self, buffers: list[bytes]) -> None:
         """Return when few bytes are left to send."""
-        self._out.put(buffers, sum(map(len, buffers)))
+        self._out.append(buffers, sum(map(len, buffers)))
         buffers.clear()
         self.flush()
         while self._out.pending_bytes > SEND_SIZE_BYTES:

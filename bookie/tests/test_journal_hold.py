@@ -169,7 +169,7 @@ def test_a_group_that_came_while_the_thread_was_writing_has_waited_already():
     """The thread is not held again from the end of the last write on."""
     turns = JournalTurns()
     hold = GroupHold(3600.0, 1_000)
-    turns.put([run_of(0, 100)], -3600.0)
+    turns.add_batch([run_of(0, 100)], -3600.0)
     hold.wait(turns, lambda: True)
 
 

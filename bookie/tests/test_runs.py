@@ -33,7 +33,7 @@ def test_runs_are_the_adds_in_their_order(adds):
     expected = []
     for number, (sink, ledger_id, entry_id, alone) in enumerate(adds):
         body = (b"head", b"%d" % number)
-        (journal.put if alone else journal.add)(sinks[sink], ledger_id, entry_id, body)
+        (journal.add_alone if alone else journal.add)(sinks[sink], ledger_id, entry_id, body)
         expected.append((sinks[sink], ledger_id, entry_id, body))
     assert flattened(journal.pending) == expected
 

@@ -290,7 +290,7 @@ class CursorStore:
         try:
             await self._owner.check_owner()
             try:
-                await self._record.put(data)
+                await self._record.write(data)
             except VersionConflict:
                 raise OwnershipLost(self._topic_name) from None
         except OwnershipLost as error:

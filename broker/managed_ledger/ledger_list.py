@@ -96,7 +96,7 @@ class LedgerList:
         kept = self.properties if properties is None else properties
         data = encode_ledger_record(LedgerRecord(rows, terminated, kept))
         try:
-            await self._record.put(data)
+            await self._record.write(data)
         except VersionConflict:
             raise OwnershipLost(self.name) from None
         self.terminated_position = terminated

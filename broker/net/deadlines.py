@@ -61,13 +61,13 @@ def check_deadlines(session: WatchedConnection, now: float) -> None:
     if session.is_held:
         # The client's own PINGs are not read, and it must not give the broker up.
         if keep_alive.ping_due_while_unread(now):
-            outbox.put(commands.ping())
+            outbox.append(commands.ping())
         return
     if session.reading_paused:
         return
     action = keep_alive.check(now)
     if action is KeepAliveAction.SEND_PING:
-        outbox.put(commands.ping())
+        outbox.append(commands.ping())
     elif action is KeepAliveAction.CLOSE_SILENT:
         session.close("no sign of life: the keep-alive PING was not answered in time")
     elif action is KeepAliveAction.CLOSE_NO_HANDSHAKE:
@@ -85,7 +85,7 @@ def check_credential(session: WatchedConnection, wall_seconds: float, now: float
     session.was_held = session.is_held
     if action is LeaseAction.CHALLENGE:
         method = lease.identity.method
-        session.outbox.put(commands.auth_challenge(session.protocol_version, method))
+        session.outbox.append(commands.auth_challenge(session.protocol_version, method))
     elif action is LeaseAction.CLOSE_CANNOT_RENEW:
         session.close("the credential has expired, and the client cannot renew it")
     elif action is LeaseAction.CLOSE_NO_ANSWER:
@@ -98,7 +98,7 @@ async def is_alive(session: WatchedConnection, timeout_seconds: float) -> bool:
     if outbox.failed:
         return False
     asked = session.connections.clock.now()
-    outbox.put(commands.ping())
+    outbox.append(commands.ping())
     keep_alive.ping_sent(asked)
     deadline = trio.current_time() + timeout_seconds
     while trio.current_time() < deadline:

@@ -128,7 +128,7 @@ class Outbox:
         """Why nothing can be sent any more; empty while the connection is good."""
         return self._failed
 
-    def put(self, *buffers: Buffer) -> None:
+    def append(self, *buffers: Buffer) -> None:
         """Append to the output, which is sent at the end of the turn. Dropped once the peer has
         gone."""
         if self._failed:
@@ -144,8 +144,8 @@ class Outbox:
         if self.pending_bytes > self._budget.high_water_bytes:
             self._pass_high_water()
 
-    def put_many(self, buffers: Iterable[Buffer], size_bytes: int) -> None:
-        """Like `put`, for a caller that already knows the total size of the buffers."""
+    def append_many(self, buffers: Iterable[Buffer], size_bytes: int) -> None:
+        """Like `append`, for a caller that already knows the total size of the buffers."""
         if self._failed:
             return
         self._buffers.extend(buffers)

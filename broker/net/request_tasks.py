@@ -119,7 +119,7 @@ class RequestTasks(BackPressure):
             return
         answer, reason = refusal_of(command, error)
         if answer is not None:
-            self.outbox.put(answer)
+            self.outbox.append(answer)
         elif not self._refused_silently:
             # Commands without an answer: one line per connection shows the problem.
             self._refused_silently = True

@@ -93,7 +93,7 @@ class Session(RequestTasks, Generic[P, C, PS, CS]):
             limits,
             transport.peer,
         )
-        self.send = self.outbox.put
+        self.send = self.outbox.append
         self.producers: dict[int, P] = {}
         self.consumers: dict[int, C] = {}
         self.closed_producers = ClosedIds()
@@ -193,7 +193,7 @@ class Session(RequestTasks, Generic[P, C, PS, CS]):
         self._drop_input()
         self.close_reason = reason
         log.warning("connection refused", peer=self.peer, reason=reason)
-        self.outbox.put(answer)
+        self.outbox.append(answer)
         with trio.move_on_after(GOODBYE_SECONDS_MAX):
             try:
                 await self._finish_sending()
@@ -265,7 +265,7 @@ class Session(RequestTasks, Generic[P, C, PS, CS]):
         except Held:
             return True
         except (ConnectionRefused, RemoteProtocolError) as error:
-            self.outbox.put(
+            self.outbox.append(
                 commands.error(commands.NO_REQUEST, ServerError.UnknownError, str(error))
             )
             raise
@@ -340,7 +340,7 @@ class Session(RequestTasks, Generic[P, C, PS, CS]):
             " send it again"
         )
         self._drop_input()
-        self.outbox.put(commands.error(commands.NO_REQUEST, ServerError.TooManyRequests, reason))
+        self.outbox.append(commands.error(commands.NO_REQUEST, ServerError.TooManyRequests, reason))
         self.outbox.flush()
         self.close(reason)
 
@@ -407,7 +407,7 @@ class Session(RequestTasks, Generic[P, C, PS, CS]):
 
     def send_many(self, buffers: list[bytes]) -> None:
         """Queue the buffers of many frames at once, in order."""
-        self.outbox.put_many(buffers, sum(map(len, buffers)))
+        self.outbox.append_many(buffers, sum(map(len, buffers)))
 
 
 def _detach_each(opened: dict[int, Any]) -> Iterator[None]:

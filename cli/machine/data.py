@@ -140,6 +140,6 @@ async def tell_addresses(store: MetadataStore, cluster: str, urls: Iterable[str]
     from broker.tenancy.namespaces.tenants import Clusters
 
     by_scheme = {url.partition("://")[0]: url for url in urls}
-    await Clusters(store).put(
+    await Clusters(store).create_or_change(
         cluster, {name: by_scheme[each] for each, name in _FIELDS.items() if each in by_scheme}
     )

@@ -199,7 +199,7 @@ def _bookie(
         ready_text="vela bookie ready:",
         stop_seconds_max=_BOOKIE_STOP_SECONDS_MAX,
     )
-    return Child(plan, life, ends.ended, lines.put)
+    return Child(plan, life, ends.ended, lines.write)
 
 
 def _broker(
@@ -217,7 +217,7 @@ def _broker(
         ready_text="vela broker ready:",
         stop_seconds_max=stop_seconds,
     )
-    return Child(plan, life, ends.ended, lines.put)
+    return Child(plan, life, ends.ended, lines.write)
 
 
 def _autorecovery(
@@ -232,7 +232,7 @@ def _autorecovery(
         ready_text="vela autorecovery ready:",
         stop_seconds_max=_AUTORECOVERY_STOP_SECONDS_MAX,
     )
-    return Child(plan, life, ends.ended, lines.put)
+    return Child(plan, life, ends.ended, lines.write)
 
 
 def _remove(socket_path: str, machine: Machine) -> None:

@@ -80,7 +80,7 @@ async def copy_metadata(
         await copy.begin(plan)
     tell(f"copying {plan.node_count} nodes, {plan.ledger_count} of them ledgers")
     await initialization.make_ledgers(store)
-    await for_each(copied_nodes(source, name), copy.put)
+    await for_each(copied_nodes(source, name), copy.write)
     tell(f"taking ledger ids below {plan.next_ledger_id}")
     for path, number in source.sequences.items():
         await _advance(store, path, number)
@@ -186,7 +186,7 @@ class _Copy:
                 "one: name another path (zk:host:port/path)"
             )
 
-    async def put(self, node: tuple[str, bytes]) -> None:
+    async def write(self, node: tuple[str, bytes]) -> None:
         """Raises: NotCopied: something else writes there. MetadataUnavailable."""
         path, value = node
         try:

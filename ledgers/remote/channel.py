@@ -144,7 +144,7 @@ class Channel:
         """Send a run at the next `flush`. False: refused, the sink was not kept."""
         if not self._adds.add(ledger_id, first, count, sink, size_bytes, self._tick):
             return False
-        self._out.put(buffers, size_bytes)
+        self._out.append(buffers, size_bytes)
         return True
 
     async def read(self, key: ReadKey, request: bytes) -> Sequence[bytes]:
@@ -162,7 +162,7 @@ class Channel:
         if not self._reads_pending:
             self._silent_since = self._tick
         self._reads_pending += 1
-        self._out.put((request,), len(request))
+        self._out.append((request,), len(request))
         self.flush()
         seconds = self._config.read_timeout_s
         until = self._tick + seconds

@@ -225,7 +225,7 @@ async def test_a_session_that_ends_while_it_is_resumed_is_not_live_again(socket_
             server._sessions.end(session)
             if is_told:
                 for connection in server._connections:
-                    connection.put(Frame(NOTICE, Kind.SESSION_OVER))
+                    connection.send(Frame(NOTICE, Kind.SESSION_OVER))
             return watch(path, on_change)
 
         backing.watch = end_the_session

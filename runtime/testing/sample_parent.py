@@ -29,7 +29,7 @@ async def main() -> None:
                     ready_text="sample ready:",
                     stop_seconds_max=10.0,
                 )
-                child = Child(plan, life, _nothing, lines.put)
+                child = Child(plan, life, _nothing, lines.write)
                 await nursery.start(child.run)
                 print(child.process_id, flush=True)
 

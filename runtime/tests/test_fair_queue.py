@@ -23,7 +23,7 @@ def take_all(queue, costs=None):
 def test_one_flow_is_a_plain_queue():
     queue = FairQueue(3)
     for number in range(10):
-        queue.put("a", number)
+        queue.append("a", number)
     assert take_all(queue) == list(range(10))
     with pytest.raises(IndexError):
         queue.take()
@@ -32,11 +32,11 @@ def test_one_flow_is_a_plain_queue():
 def test_one_item_goes_before_the_queue_of_a_flow_that_has_been_served():
     queue = FairQueue(2)
     for number in range(1_000):
-        queue.put("flood", number)
+        queue.append("flood", number)
     for _ in range(10):
         queue.take()
         queue.charge(1)
-    queue.put("quiet", "quiet")
+    queue.append("quiet", "quiet")
     next_three = []
     for _ in range(3):
         next_three.append(queue.take())
@@ -46,12 +46,12 @@ def test_one_item_goes_before_the_queue_of_a_flow_that_has_been_served():
 
 def test_a_flow_that_is_alone_and_asks_for_more_is_not_a_new_one():
     queue = FairQueue(2)
-    queue.put("flood", "flood")
+    queue.append("flood", "flood")
     for _ in range(50):
         assert queue.take() == "flood"
-        queue.put("flood", "flood")
+        queue.append("flood", "flood")
         queue.charge(1)
-    queue.put("quiet", "quiet")
+    queue.append("quiet", "quiet")
     assert queue.take() == "quiet"
     queue.charge(1)
     assert queue.take() == "flood"
@@ -60,10 +60,10 @@ def test_a_flow_that_is_alone_and_asks_for_more_is_not_a_new_one():
 def test_a_flow_with_one_item_at_a_time_does_not_starve_the_others():
     queue = FairQueue(2)
     for _number in range(100):
-        queue.put("flood", "flood")
+        queue.append("flood", "flood")
     served = Counter()
     for _ in range(100):
-        queue.put("quiet", "quiet")
+        queue.append("quiet", "quiet")
         item = queue.take()
         queue.charge(1)
         served[item] += 1
@@ -75,8 +75,8 @@ def test_a_flow_with_one_item_at_a_time_does_not_starve_the_others():
 def test_flows_share_by_cost_and_not_by_items():
     queue = FairQueue(10)
     for _ in range(1_000):
-        queue.put("large", "large")
-        queue.put("small", "small")
+        queue.append("large", "large")
+        queue.append("small", "small")
     used = Counter()
     for _ in range(220):
         item = queue.take()
@@ -89,9 +89,9 @@ def test_flows_share_by_cost_and_not_by_items():
 def test_a_flow_that_has_ended_is_forgotten():
     queue = FairQueue(10)
     for number in range(100):
-        queue.put(number, number)
+        queue.append(number, number)
         take_all(queue)
-    queue.put("last", "last")
+    queue.append("last", "last")
     take_all(queue)
     assert queue.flows <= 2
 
@@ -105,7 +105,7 @@ def test_each_flow_keeps_its_order_nothing_is_lost_and_backlogged_flows_share(it
     queue = FairQueue(quantum)
     wanted = defaultdict(list)
     for number, (flow, cost) in enumerate(items):
-        queue.put(flow, (flow, number, cost))
+        queue.append(flow, (flow, number, cost))
         wanted[flow].append(number)
     got = defaultdict(list)
     used = Counter()
@@ -126,14 +126,14 @@ def test_each_flow_keeps_its_order_nothing_is_lost_and_backlogged_flows_share(it
 def test_ever_new_flows_do_not_starve_one_that_waits():
     queue = FairQueue(2)
     for _ in range(20):
-        queue.put("old", "old")
+        queue.append("old", "old")
     for _ in range(3):
         queue.take()
         queue.charge(1)
     served = Counter()
     for number in range(100):
-        queue.put(("new", number), "new")
-        queue.put(("newer", number), "new")
+        queue.append(("new", number), "new")
+        queue.append(("newer", number), "new")
         served[queue.take()] += 1
         queue.charge(1)
     assert served["old"] >= 10

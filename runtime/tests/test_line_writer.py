@@ -37,7 +37,7 @@ def test_lines_are_written_in_their_order_before_the_end():
     reader.go_on.set()
     lines = LineWriter(reader.write)
     for number in range(100):
-        lines.put(f"{number}\nand {number}")
+        lines.write(f"{number}\nand {number}")
     lines.close(WAIT_SECONDS_MAX)
     assert reader.lines == [text for n in range(100) for text in (f"{n}", f"and {n}")]
 
@@ -45,10 +45,10 @@ def test_lines_are_written_in_their_order_before_the_end():
 def test_a_reader_who_stops_holds_up_nobody_and_is_told_what_is_missing():
     reader = Reader()
     lines = LineWriter(reader.write, waiting_bytes_max=100)
-    lines.put("first")
+    lines.write("first")
     assert reader.asked.wait(WAIT_SECONDS_MAX)
     for _number in range(1_000):  # returns although nobody reads
-        lines.put("123456789")
+        lines.write("123456789")
     reader.go_on.set()
     lines.close(WAIT_SECONDS_MAX)
     kept = ["first"] + 10 * ["123456789"]
@@ -58,10 +58,10 @@ def test_a_reader_who_stops_holds_up_nobody_and_is_told_what_is_missing():
 def test_an_end_does_not_wait_for_a_reader_who_stopped():
     reader = Reader()
     lines = LineWriter(reader.write)
-    lines.put("first")
+    lines.write("first")
     assert reader.asked.wait(WAIT_SECONDS_MAX)
     lines.close(0.01)
-    lines.put("late")
+    lines.write("late")
     reader.go_on.set()
     lines.close(WAIT_SECONDS_MAX)
     assert reader.lines == ["first"]
@@ -73,7 +73,7 @@ def test_a_closed_stderr_ends_the_lines_and_not_the_process():
         input()
         lines = LineWriter()
         for _ in range(10):
-            lines.put("x" * 100_000)
+            lines.write("x" * 100_000)
         lines.close()
         print("alive")
     """
@@ -116,10 +116,10 @@ def test_lines_for_a_full_disk_are_dropped_and_counted_and_the_next_one_says_so(
     lines = LineWriter(disk.write)
     for number in range(3):
         disk.failed.clear()
-        lines.put(f"lost {number}\nand its second line")
+        lines.write(f"lost {number}\nand its second line")
         assert disk.failed.wait(WAIT_SECONDS_MAX)
     disk.room = 1_000
-    lines.put("kept")
+    lines.write("kept")
     lines.close(WAIT_SECONDS_MAX)
     notice = "6 lines were dropped here: stderr could not be written: No space left on device"
     assert disk.taken.decode().splitlines() == [notice, "kept"]
@@ -129,7 +129,7 @@ def test_lines_for_a_full_disk_are_dropped_and_counted_and_the_next_one_says_so(
 def test_room_on_the_disk_is_noticed_without_another_line():
     disk = Disk(0)
     lines = LineWriter(disk.write, retry_seconds_min=0.01)
-    lines.put("lost")
+    lines.write("lost")
     assert disk.failed.wait(WAIT_SECONDS_MAX)
     disk.room = 1_000
     assert disk.told.wait(WAIT_SECONDS_MAX)
@@ -140,11 +140,11 @@ def test_room_on_the_disk_is_noticed_without_another_line():
 def test_a_line_of_which_a_part_was_written_counts_as_dropped_and_the_next_one_begins_a_line():
     disk = Disk(len("whole\npart"))
     lines = LineWriter(disk.write, retry_seconds_min=0.01)
-    lines.put("whole\npart of a line")
+    lines.write("whole\npart of a line")
     assert disk.failed.wait(WAIT_SECONDS_MAX)
     disk.room = 1_000
     assert disk.told.wait(WAIT_SECONDS_MAX)
-    lines.put("later")
+    lines.write("later")
     lines.close(WAIT_SECONDS_MAX)
     notice = "1 lines were dropped here: stderr could not be written: No space left on device"
     assert disk.taken.decode().splitlines() == ["whole", "part", notice, "later"]
@@ -157,7 +157,7 @@ def test_lines_of_several_threads_stay_whole():
 
     def say(name):
         for _ in range(500):
-            lines.put(name * 100)
+            lines.write(name * 100)
 
     threads = [threading.Thread(target=say, args=(name,)) for name in "abcd"]
     for thread in threads:

@@ -117,7 +117,7 @@ def test_records_cut_anywhere_and_taken_in_any_parts_give_the_same_bytes(
             for number, size in enumerate(down):
                 message = bytes([number]) * size
                 sent_down += message
-                queue.put([message[: size // 2], message[size // 2 :]], size)
+                queue.append([message[: size // 2], message[size // 2 :]], size)
                 queue.send_to(link.server)
             while queue.pending_bytes:
                 queue.took(await link.server.send(queue.batch()))

@@ -75,7 +75,7 @@ class PulsarConsumers(ConsumerSession):
             )
         else:
             buffers = _one_by_one(consumer.consumer_id, delivery, epoch)
-        self._outbox.put_many(buffers, sum(map(len, buffers)))
+        self._outbox.append_many(buffers, sum(map(len, buffers)))
 
     def deliver_to_many(
         self,
@@ -94,17 +94,17 @@ class PulsarConsumers(ConsumerSession):
             rest = message_rest(*entry.position, entry.partition, option)
             entry.keep(epoch, rest)
         buffers = message_frames(slots, consumer_ids, rest, payload)
-        self._outbox.put_many(buffers, sum(map(len, buffers)))
+        self._outbox.append_many(buffers, sum(map(len, buffers)))
 
     def active(self, consumer: Consumer, *, is_active: bool) -> None:
         """See ConsumerSession."""
         if self._session.protocol_version >= ACTIVE_CHANGE_VERSION_MIN:
             change = commands.active_consumer_change(consumer.consumer_id, is_active=is_active)
-            self._outbox.put(change)
+            self._outbox.append(change)
 
     def ended(self, consumer: Consumer) -> None:
         """See ConsumerSession."""
-        self._outbox.put(commands.reached_end_of_topic(consumer.consumer_id))
+        self._outbox.append(commands.reached_end_of_topic(consumer.consumer_id))
 
     def closed(self, consumer: Consumer) -> None:
         """See ConsumerSession. The client looks up and subscribes again."""
@@ -112,7 +112,7 @@ class PulsarConsumers(ConsumerSession):
         attached = consumers.get(consumer_id)
         if attached is not None and attached.consumer is consumer:
             del consumers[consumer_id]
-            self._outbox.put(commands.close_consumer(consumer_id, commands.NO_REQUEST))
+            self._outbox.append(commands.close_consumer(consumer_id, commands.NO_REQUEST))
 
     def ack_runs_for(self, target: AckRunTarget) -> AckRuns | None:
         """See ConsumerSession."""

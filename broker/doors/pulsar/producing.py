@@ -93,14 +93,14 @@ class PulsarProducers(ProducerSession):
         """See ProducerSession."""
         session, receipts = self._session, self._receipts
         if receipts:
-            session.outbox.put(b"".join(receipts))
+            session.outbox.append(b"".join(receipts))
             receipts.clear()
         if count:
             session.publish_done(count, size_bytes)
 
     def refused(self, producer: Producer, message: NewMessage, reason: BrokerError) -> None:
         """See ProducerSession."""
-        self._session.outbox.put(
+        self._session.outbox.append(
             commands.send_error(
                 producer.producer_id, message.sequence_id, reason.server_error, reason.message
             )
@@ -114,7 +114,7 @@ class PulsarProducers(ProducerSession):
             return
         del session.producers[producer_id]
         session.closed_producers.add(producer_id)
-        session.outbox.put(commands.close_producer(producer_id, commands.NO_REQUEST))
+        session.outbox.append(commands.close_producer(producer_id, commands.NO_REQUEST))
 
     def limits_changed(self, change: int) -> None:
         """See ProducerSession."""

@@ -155,7 +155,7 @@ class LineConnection:
     def check_credential(self, wall_seconds: float, now: float) -> None: ...
 
     def say(self, *lines: str) -> None:
-        self.outbox.put("".join(f"{line}\n" for line in lines).encode())
+        self.outbox.append("".join(f"{line}\n" for line in lines).encode())
 
     async def run(self) -> None:
         transport = self._transport

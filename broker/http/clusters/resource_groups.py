@@ -28,7 +28,9 @@ async def put(request: AdminRequest) -> None:
     body = await request.json_object()
     if body is None:
         raise Refusal(400, EMPTY_BODY)
-    await request.context.namespaces.resource_groups.put(request.names["resourcegroup"], body)
+    await request.context.namespaces.resource_groups.create_or_change(
+        request.names["resourcegroup"], body
+    )
 
 
 async def delete(request: AdminRequest) -> None:

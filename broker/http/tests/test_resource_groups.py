@@ -85,7 +85,7 @@ async def test_a_namespace_may_be_made_with_a_group_that_is_not_there(http):
 async def test_groups_survive_a_restart(tmp_path):
     async with running_broker(CONFIG, tmp_path) as broker:
         namespaces = broker.service.namespaces
-        await namespaces.resource_groups.put("g", {"publishRateInMsgs": 5})
+        await namespaces.resource_groups.create_or_change("g", {"publishRateInMsgs": 5})
         await namespaces.change_policies(
             "public/default", lambda record: record.with_fields(resource_group_name="g")
         )
@@ -98,7 +98,7 @@ async def test_groups_survive_a_restart(tmp_path):
 
 async def test_a_damaged_record_leaves_the_budget_as_it_was(broker):
     groups = broker.service.namespaces.resource_groups
-    await groups.put("g", {"publishRateInMsgs": 5})
+    await groups.create_or_change("g", {"publishRateInMsgs": 5})
     for data in (b"{", json.dumps({"publishRateInMsgs": "many"}).encode()):
         await broker.admin.store.put(resource_group_path("g"), data, None)
         await groups.refresh()

@@ -41,7 +41,7 @@ async def post(request: AdminRequest) -> dict[str, Any]:
     strategy = await _strategy(request)
     schema = await _posted(request)
     try:
-        version = await request.context.schemas.put(request.topic, schema, strategy)
+        version = await request.context.schemas.find_or_add(request.topic, schema, strategy)
     except InvalidSchema as error:
         raise Refusal(422, str(error)) from error
     return {"version": {"version": version}}

@@ -66,7 +66,7 @@ def test_one_call_carries_everything_of_a_turn():
     turns, outbox = outbox_of(transport)
     turns.begin_turn()
     for number in range(50):
-        outbox.put(b"%03d" % number)
+        outbox.append(b"%03d" % number)
     assert not transport.calls
     turns.end_turn()
     assert transport.calls == [1]  # small buffers are joined
@@ -78,7 +78,7 @@ def test_large_buffers_are_not_joined():
     turns, outbox = outbox_of(transport)
     turns.begin_turn()
     for _ in range(4):
-        outbox.put(b"head", bytes(100_000))
+        outbox.append(b"head", bytes(100_000))
     turns.end_turn()
     assert transport.calls == [8]
 
@@ -108,7 +108,7 @@ async def test_a_step_sends_a_slice_however_much_waits(sizes):
         view = memoryview(sent)
         position = 0
         for size in sizes:
-            outbox.put(view[position : position + size])
+            outbox.append(view[position : position + size])
             position += size
         turns.end_turn()
         assert len(transport.taken) <= SEND_BYTES_MAX
@@ -137,7 +137,7 @@ async def test_while_messages_are_published_the_writer_sends_short_slices():
             lambda: None,
             lambda: nursery.start_soon(outbox.run),
         )
-        outbox.put(bytes(4 * YIELDING_SEND_BYTES_MAX))
+        outbox.append(bytes(4 * YIELDING_SEND_BYTES_MAX))
         heavy_rounds().published()
         turns.flush()
         with trio.fail_after(5):
@@ -150,7 +150,7 @@ def test_no_call_has_more_buffers_than_the_kernel_takes():
     transport = FakeTransport()
     turns, outbox = outbox_of(transport, NetLimits(output_hard_limit_bytes=1 << 30))
     turns.begin_turn()
-    outbox.put_many([bytes(1024)] * 3000, 3_072_000)
+    outbox.append_many([bytes(1024)] * 3000, 3_072_000)
     turns.end_turn()
     assert max(transport.calls) == BUFFERS_PER_CALL_MAX
 
@@ -164,7 +164,7 @@ async def test_what_does_not_fit_follows_in_order():
         for number in range(20):
             data = bytes([number]) * (number + 1)
             expected += data
-            outbox.put(data)
+            outbox.append(data)
             turns.flush()
         await outbox.wait_drained()
         assert transport.taken == expected
@@ -183,11 +183,11 @@ def test_a_writer_is_started_once_and_only_when_the_kernel_does_not_take_everyth
         lambda: None,
         lambda: started.append(outbox.pending_bytes),
     )
-    outbox.put(b"0123456789")
+    outbox.append(b"0123456789")
     turns.flush()
     assert started == []
     for _ in range(2):
-        outbox.put(b"0123456789")
+        outbox.append(b"0123456789")
         turns.flush()
     assert started == [8]
 
@@ -198,8 +198,8 @@ async def test_turns_task_serves_output_put_outside_a_turn():
     async with trio.open_nursery() as nursery:
         nursery.start_soon(turns.run)
         await trio.testing.wait_all_tasks_blocked()
-        outbox.put(b"one")
-        outbox.put(b"two")
+        outbox.append(b"one")
+        outbox.append(b"two")
         await trio.testing.wait_all_tasks_blocked()
         assert transport.taken == b"onetwo"
         assert len(transport.calls) == 1
@@ -212,7 +212,7 @@ async def test_high_water_stops_and_low_water_resumes():
     transport = FakeTransport(takes=[0, 50, 40])
     turns, outbox = outbox_of(transport, limits, lambda: resumed.append(outbox.pending_bytes))
     turns.begin_turn()
-    outbox.put(bytes(101))
+    outbox.append(bytes(101))
     assert not outbox.writable
     turns.end_turn()
     assert not outbox.writable
@@ -229,12 +229,12 @@ async def test_a_peer_that_never_reads_is_cut_off_at_the_hard_bound():
     transport = FakeTransport(takes=[0] * 1000)
     turns, outbox = outbox_of(transport, limits)
     for _ in range(11):
-        outbox.put(bytes(100))
+        outbox.append(bytes(100))
         turns.flush()
     assert transport.closed
     assert "does not read" in outbox.failed
     assert outbox.pending_bytes == 0
-    outbox.put(b"more")  # dropped silently: the session is ending
+    outbox.append(b"more")  # dropped silently: the session is ending
     assert outbox.pending_bytes == 0
 
 
@@ -248,7 +248,7 @@ def test_an_outbox_that_fails_in_an_unforeseen_way_ends_alone():
     outboxes = [Outbox(each, turns, budget_of(), lambda: None) for each in transports]
     turns.begin_turn()
     for outbox in outboxes:
-        outbox.put(b"receipt")
+        outbox.append(b"receipt")
     with capture_logs() as logs:
         turns.end_turn()
     assert [bytes(each.taken) for each in transports] == [b"receipt", b"", b"receipt"]
@@ -265,7 +265,7 @@ def test_output_leaves_although_the_end_of_a_turn_fails():
     turns, outbox = outbox_of(transport)
     turns.kick_storage = fail
     turns.begin_turn()
-    outbox.put(b"receipt")
+    outbox.append(b"receipt")
     with pytest.raises(ValueError, match="the bookie failed"):
         turns.end_turn()
     assert transport.taken == b"receipt"
@@ -286,7 +286,7 @@ def test_any_partial_sends_keep_every_byte_in_order(sizes, takes):
             for index, size in enumerate(sizes):
                 data = bytes([index]) * size
                 expected += data
-                outbox.put(data)
+                outbox.append(data)
                 if index % 3 == 0:
                     turns.flush()
             await outbox.wait_drained()

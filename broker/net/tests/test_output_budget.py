@@ -33,7 +33,7 @@ class Peer:
         self.resumed += 1
 
     def is_sent(self, size_bytes):
-        self.outbox.put(bytes(size_bytes))
+        self.outbox.append(bytes(size_bytes))
         self.turns.flush()
 
     def is_dispatched_to(self, step_bytes, total_bytes):

@@ -260,7 +260,7 @@ async def test_requests_that_let_much_be_sent_are_divided_into_turns(limited_pro
     def flow(session, request):
         waiting_bytes.append(session.outbox.pending_bytes)
         handled.append(request.consumer_id)
-        session.outbox.put(step)
+        session.outbox.append(step)
 
     async with running() as broker:
         connection = await broker.connect()

@@ -78,7 +78,7 @@ class Namespaces:
             "brokerServiceUrl": address.broker_service_url,
             "brokerServiceUrlTls": address.broker_service_url_tls,
         }
-        await self.clusters.put(
+        await self.clusters.create_or_change(
             self._config.clusterName, {name: url for name, url in urls.items() if url}
         )
         await self.make_defaults()

@@ -63,7 +63,7 @@ class ResourceGroups:
             raise not_found("ResourceGroup does not exist")
         return group_record(record, {})
 
-    async def put(self, name: str, given: Json) -> None:
+    async def create_or_change(self, name: str, given: Json) -> None:
         """Create or change a group. It is in force here when this returns.
 
         Raises: Refusal, MetadataError.

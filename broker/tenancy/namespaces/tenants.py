@@ -53,7 +53,7 @@ class Clusters:
         if await change_json(self._store, path, lambda _old: data) is None:
             raise not_found("Cluster does not exist")
 
-    async def put(self, cluster: str, data: Json) -> None:
+    async def create_or_change(self, cluster: str, data: Json) -> None:
         """Create or replace the record of the broker's own cluster, at every start."""
         if not await create_json(self._store, f"{CLUSTERS_PATH}/{cluster}", data):
             await self.change(cluster, data)

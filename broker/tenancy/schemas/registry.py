@@ -87,7 +87,8 @@ class SchemaRegistry:
     ) -> bytes:
         """Register (or find) the schema of a producer. Returns its `schema_version`.
 
-        Raises: BrokerError: as `put`; IncompatibleSchema: AUTO_CONSUME, which is of no message.
+        Raises: BrokerError: as `find_or_add`; IncompatibleSchema: AUTO_CONSUME, which is of no
+            message.
         """
         if schema is not None and is_auto_consume(schema):
             raise IncompatibleSchema(
@@ -119,7 +120,7 @@ class SchemaRegistry:
         AUTO_CONSUME. Their messages may be of any schema, so that under all strategies but
         ALWAYS_COMPATIBLE a consumer with a schema is refused. Asked only where there is no schema.
 
-        Raises: BrokerError: as `put`.
+        Raises: BrokerError: as `find_or_add`.
         """
         if schema is None or is_auto_consume(schema):
             return
@@ -146,7 +147,7 @@ class SchemaRegistry:
         self, topic: TopicName, schema: SchemaInfo, policies: EffectivePolicies
     ) -> int:
         try:
-            return await self.put(
+            return await self.find_or_add(
                 topic,
                 schema,
                 policies.schema_strategy,
@@ -157,7 +158,7 @@ class SchemaRegistry:
 
     # --- versions -----------------------------------------------------------------------
 
-    async def put(
+    async def find_or_add(
         self, topic: TopicName, schema: SchemaInfo, strategy: str, *, allow_new: bool = True
     ) -> int:
         """The version of the schema: an existing one, or a new one if it may follow.
@@ -205,7 +206,7 @@ class SchemaRegistry:
         return -1
 
     async def check(self, topic: TopicName, schema: SchemaInfo, strategy: str) -> None:
-        """Check whether it could be registered. Raises: as `put`."""
+        """Check whether it could be registered. Raises: as `find_or_add`."""
         loaded = await self._cache.load(schema_id_of(topic))
         existing = loaded.schemas()
 
@@ -216,7 +217,10 @@ class SchemaRegistry:
         await self._check(loaded, ("check", strategy), check, schema)
 
     async def posted(self, body: Json) -> SchemaInfo:
-        """The schema of a REST body. Raises: Refusal, InvalidSchema, BrokerError as `put`."""
+        """The schema of a REST body.
+
+        Raises: Refusal, InvalidSchema, BrokerError as `find_or_add`.
+        """
         text = body.get("schema")
         if isinstance(text, str):
             self._checker.check_size(len(text))

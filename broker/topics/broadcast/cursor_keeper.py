@@ -146,7 +146,7 @@ class CursorKeeper:
         self.moved_last_ms = self._clock.wall_ms()
         self._on_advanced(target)
 
-    def put(self, ordinal: int) -> None:
+    def move_to(self, ordinal: int) -> None:
         """An administrator moves all consumers or, without virtual cursors, the main cursor."""
         self.changed()
         if self._cursors.minimum is not None:

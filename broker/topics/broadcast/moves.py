@@ -180,7 +180,7 @@ async def reset_all(members: BroadcastMembers, acked: int) -> None:
     try:
         for slot in list(members.cursors):
             _move(members, slot, acked)
-        keeper.put(acked)
+        keeper.move_to(acked)
         members.disconnect_consumers()
         await keeper.commit()
     finally:
@@ -199,4 +199,4 @@ def skip_all_to(members: BroadcastMembers, ordinal: int) -> None:
         groups.forget_counts(slot)
         fanout.wake(groups.acked(slot) or groups.lanes[slot])
     if ordinal > members.keeper.marked:
-        members.keeper.put(ordinal)
+        members.keeper.move_to(ordinal)

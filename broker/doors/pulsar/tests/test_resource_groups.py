@@ -42,7 +42,9 @@ async def test_the_topics_of_all_namespaces_of_a_group_share_its_publish_budget(
 ):
     async with running(clock=TrioClock()) as broker:
         await with_groups(broker, a="g", b="g", free=None)
-        await broker.service.namespaces.resource_groups.put("g", {"publishRateInMsgs": 10})
+        await broker.service.namespaces.resource_groups.create_or_change(
+            "g", {"publishRateInMsgs": 10}
+        )
         connections = await flooding(broker, 30, A, B, FREE)
         await settle(mock_clock)
         assert taken(broker, A) + taken(broker, B) == 10
@@ -60,7 +62,7 @@ async def test_the_budget_in_bytes_counts_what_the_rate_of_a_topic_counts(mock_c
         size = len(c.message(b"m0", sequence_id=0))
         await with_groups(broker, a="g", b="g")
         budget = {"publishRateInBytes": 4 * size}
-        await broker.service.namespaces.resource_groups.put("g", budget)
+        await broker.service.namespaces.resource_groups.create_or_change("g", budget)
         await flooding(broker, 9, A, B)
         await settle(mock_clock)
         assert taken(broker, A) + taken(broker, B) == 4
@@ -73,11 +75,11 @@ async def test_a_budget_that_is_set_changed_or_removed_holds_at_once(mock_clock:
         [connection] = await flooding(broker, 5, A)
         await settle(mock_clock)
         assert taken(broker, A) == 5  # there is no such group yet
-        await namespaces.resource_groups.put("g", {"publishRateInMsgs": 1})
+        await namespaces.resource_groups.create_or_change("g", {"publishRateInMsgs": 1})
         await connection.send(frames(range(5, 30)))
         await settle(mock_clock, 1.1)
         assert taken(broker, A) == 7
-        await namespaces.resource_groups.put("g", {"publishRateInMsgs": 10})
+        await namespaces.resource_groups.create_or_change("g", {"publishRateInMsgs": 10})
         await settle(mock_clock, 1.1)
         assert 16 <= taken(broker, A) <= 19
         await namespaces.change_policies(
@@ -92,7 +94,9 @@ async def test_a_budget_that_is_set_changed_or_removed_holds_at_once(mock_clock:
 async def test_the_rate_of_a_topic_holds_beside_the_budget_of_its_group(mock_clock: MockClock):
     async with running(clock=TrioClock(), maxPublishRatePerTopicInMessages=4) as broker:
         await with_groups(broker, a="g", b="g")
-        await broker.service.namespaces.resource_groups.put("g", {"publishRateInMsgs": 6})
+        await broker.service.namespaces.resource_groups.create_or_change(
+            "g", {"publishRateInMsgs": 6}
+        )
         await flooding(broker, 9, A, B)
         await settle(mock_clock)
         assert sorted((taken(broker, A), taken(broker, B))) == [2, 4]
@@ -110,7 +114,7 @@ async def test_the_subscriptions_of_all_namespaces_of_a_group_share_its_dispatch
 ):
     async with limited() as broker:
         await with_groups(broker, a="g", b="g", free=None)
-        await broker.service.namespaces.resource_groups.put("g", DISPATCH)
+        await broker.service.namespaces.resource_groups.create_or_change("g", DISPATCH)
         a, b, free = await reading(broker, A, B, FREE)
         for topic in (A, B, FREE):
             await publish(broker, topic, 40)
@@ -134,11 +138,11 @@ async def test_a_dispatch_budget_that_is_set_changed_or_removed_holds_at_once(
         await publish(broker, A, 5)
         await settle(mock_clock)
         assert a.sent == 5  # there is no such group yet
-        await namespaces.resource_groups.put("g", {"dispatchRateInMsgs": 1})
+        await namespaces.resource_groups.create_or_change("g", {"dispatchRateInMsgs": 1})
         await publish(broker, A, 30, first=5)
         await settle(mock_clock, 1.1)
         assert a.sent in (6, 7)
-        await namespaces.resource_groups.put("g", {"dispatchRateInMsgs": 10})
+        await namespaces.resource_groups.create_or_change("g", {"dispatchRateInMsgs": 10})
         await settle(mock_clock, 1.1)
         assert 15 <= a.sent <= 19
         await namespaces.change_policies(
@@ -153,7 +157,7 @@ async def test_what_a_broker_uses_of_budgets_is_told_until_it_is_calm(mock_clock
         groups = broker.service.services.resource_groups
         await with_groups(broker, a="g", b="h")
         both = {**DISPATCH, "publishRateInMsgs": 10}
-        await broker.service.namespaces.resource_groups.put("g", both)
+        await broker.service.namespaces.resource_groups.create_or_change("g", both)
         await reading(broker, A, B)
         assert groups.usage() == {}
         await settle(mock_clock, 1)
@@ -170,7 +174,7 @@ async def test_what_a_broker_uses_of_budgets_is_told_until_it_is_calm(mock_clock
 async def test_a_broadcast_counts_each_copy_under_the_dispatch_budget(mock_clock: MockClock):
     async with limited() as broker:
         await with_groups(broker, a="g")
-        await broker.service.namespaces.resource_groups.put("g", DISPATCH)
+        await broker.service.namespaces.resource_groups.create_or_change("g", DISPATCH)
         mock_clock.rate = 10  # a consumer is answered when its position is stored
         readers = [
             await Reading(broker, A).start(metadata=BROADCAST, consumer_name=name)

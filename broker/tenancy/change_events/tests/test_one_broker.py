@@ -132,7 +132,7 @@ async def test_no_rate_of_the_namespace_its_group_or_the_broker_holds_up_policie
     broker_rates = {"brokerPublisherThrottlingMaxByteRate": 1, "dispatchThrottlingRateInByte": 1}
     async with running(**broker_rates) as broker:
         namespaces = broker.service.namespaces
-        await namespaces.resource_groups.put(
+        await namespaces.resource_groups.create_or_change(
             "g", {"publishRateInBytes": 1, "dispatchRateInBytes": 1}
         )
         topic = await load(broker)

@@ -45,7 +45,7 @@ async def delete_partitioned(namespaces: Namespaces, store: MemoryStore, topic: 
 
 async def test_bootstrap_makes_what_clients_expect_and_is_repeatable():
     namespaces, store = await fresh()
-    await namespaces.clusters.put("global", {})  # Pulsar's, and no cluster
+    await namespaces.clusters.create_or_change("global", {})  # Pulsar's, and no cluster
     assert await namespaces.clusters.names() == ["standalone"]
     assert await namespaces.tenants.names() == ["public", "pulsar"]
     assert await namespaces.names("public") == ["public/default"]

@@ -115,8 +115,8 @@ async def test_a_definition_that_is_too_large_is_refused_before_it_is_parsed():
     definition = {"type": "record", "name": "A", "fields": [], "doc": "x" * 1_000}
     large = SchemaInfo("AVRO", json.dumps(definition).encode())
     with pytest.raises(IncompatibleSchema, match="schemaMaxSizeBytes allows 1000"):
-        await schemas(schemaMaxSizeBytes=1_000).put(TOPIC, large, "FULL")
-    assert await schemas(schemaMaxSizeBytes=2_000).put(TOPIC, large, "FULL") == 0
+        await schemas(schemaMaxSizeBytes=1_000).find_or_add(TOPIC, large, "FULL")
+    assert await schemas(schemaMaxSizeBytes=2_000).find_or_add(TOPIC, large, "FULL") == 0
 
 
 async def test_properties_count_as_part_of_a_definition():
@@ -124,23 +124,23 @@ async def test_properties_count_as_part_of_a_definition():
     large = SchemaInfo("STRING", b"", {"k": "x" * 1_000})
     many = SchemaInfo("STRING", b"", {str(n): "" for n in range(PROPERTIES_MAX + 1)})
     with pytest.raises(IncompatibleSchema, match="schemaMaxSizeBytes allows 1000"):
-        await schemas(schemaMaxSizeBytes=1_000).put(TOPIC, large, "FULL")
+        await schemas(schemaMaxSizeBytes=1_000).find_or_add(TOPIC, large, "FULL")
     with pytest.raises(IncompatibleSchema, match="4001 properties, and 4000 are allowed"):
-        await schemas().put(TOPIC, many, "FULL")
+        await schemas().find_or_add(TOPIC, many, "FULL")
     with pytest.raises(IncompatibleSchema, match="4001 properties"):
         await schemas().posted({"type": "STRING", "properties": many.properties})
     del many.properties["0"]
-    assert await schemas().put(TOPIC, many, "FULL") == 0
+    assert await schemas().find_or_add(TOPIC, many, "FULL") == 0
 
 
 async def test_equal_checks_of_one_topic_are_made_once():
     registry = schemas(schemaCheckMaxPending=1)
     one = SchemaInfo("AVRO", b'{"type":"record","name":"A","fields":[]}')
-    assert await registry.put(TOPIC, one, "FULL") == 0
-    assert await registry.put(TOPIC, one, "FULL") == 0
+    assert await registry.find_or_add(TOPIC, one, "FULL") == 0
+    assert await registry.find_or_add(TOPIC, one, "FULL") == 0
 
     async def again() -> None:
-        assert await registry.put(TOPIC, one, "FULL") == 0
+        assert await registry.find_or_add(TOPIC, one, "FULL") == 0
 
     async with trio.open_nursery() as nursery:
         for _ in range(50):  # more than may be pending: none of them is checked
@@ -150,4 +150,4 @@ async def test_equal_checks_of_one_topic_are_made_once():
 async def test_a_schema_10000_levels_deep_is_refused():
     deep = b'{"type":"array","items":' * 10_000 + b'"int"' + b"}" * 10_000
     with pytest.raises(Exception, match="Invalid schema definition data for AVRO"):
-        await schemas().put(TOPIC, SchemaInfo("AVRO", deep), "FULL")
+        await schemas().find_or_add(TOPIC, SchemaInfo("AVRO", deep), "FULL")

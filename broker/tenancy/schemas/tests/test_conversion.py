@@ -84,7 +84,7 @@ async def test_all_versions_are_converted_and_numbers_go_on():
     for name, next_version in (("one", 1), ("deleted", 2)):
         topic = TopicName.parse(f"public/default/{name}")
         new = SchemaInfo("INT16", b"new")
-        assert await schemas.put(topic, new, "ALWAYS_COMPATIBLE") == next_version
+        assert await schemas.find_or_add(topic, new, "ALWAYS_COMPATIBLE") == next_version
     await schemas.delete(TopicName.parse("a/b/again"), force=True)
     assert await schemas.newest(TopicName.parse("a/b/again")) is None
 
@@ -138,7 +138,7 @@ async def test_a_broker_whose_bookies_take_no_entries_starts_and_converts_later(
     await conversion.run()
     topic = TopicName.parse("public/default/one")
     new = SchemaInfo("INT16", b"new")
-    for request in (schemas.latest(topic), schemas.put(topic, new, "ALWAYS_COMPATIBLE")):
+    for request in (schemas.latest(topic), schemas.find_or_add(topic, new, "ALWAYS_COMPATIBLE")):
         with pytest.raises(PersistenceError, match="try again"):
             await request
     assert await schemas.latest(TopicName.parse("public/default/none")) is None
@@ -159,7 +159,7 @@ async def test_a_broker_whose_bookies_take_no_entries_starts_and_converts_later(
     ).collect()
     rest = {name: versions for name, versions in SCHEMAS.items() if name != "a/b/late"}
     await check_converted(store, schemas, rest)
-    assert await schemas.put(topic, new, "ALWAYS_COMPATIBLE") == 1
+    assert await schemas.find_or_add(topic, new, "ALWAYS_COMPATIBLE") == 1
     assert await schemas.newest(TopicName.parse("a/b/late")) is None
 
 
@@ -176,19 +176,22 @@ async def test_what_cannot_be_read_stays_and_is_told_and_the_rest_is_converted(d
     await store.put(DONE_PATH, b"1", None)
     await check_converted(store, schemas, rest)
     topic = TopicName.parse("a/b/again")
-    for request in (schemas.latest(topic), schemas.put(topic, SchemaInfo("INT8", b""), "FULL")):
+    for request in (
+        schemas.latest(topic),
+        schemas.find_or_add(topic, SchemaInfo("INT8", b""), "FULL"),
+    ):
         with pytest.raises(SchemaLost, match="/schemas/a/b/again/2"):
             await request
     assert await store.children("/schemas/a/b/again") == ["0", "1", "2", "3"]
     await schemas.delete(topic, force=True)
     assert await store.children("/schemas/a/b/again") == []
-    assert await schemas.put(topic, SchemaInfo("INT8", b""), "FULL") == 0
+    assert await schemas.find_or_add(topic, SchemaInfo("INT8", b""), "FULL") == 0
 
 
 async def test_a_list_with_other_schemas_keeps_the_old_ones():
     store = await store_before()
     other = TopicName.parse("public/default/one")
-    await registry_on(store).put(other, SchemaInfo("INT8", b"other"), "FULL")
+    await registry_on(store).find_or_add(other, SchemaInfo("INT8", b"other"), "FULL")
     schemas = await convert(store)
     with pytest.raises(SchemaLost, match="lists other schemas"):
         await schemas.latest(other)

@@ -26,7 +26,7 @@ async def stored(versions):
     store = MemoryStore()
     schemas = registry_on(store)
     for number in range(versions):
-        await schemas.put(TOPIC, schema(number), FREE)
+        await schemas.find_or_add(TOPIC, schema(number), FREE)
     return store, (await store.get(PATH))[0]
 
 
@@ -55,8 +55,8 @@ async def test_a_damaged_list_is_told_with_its_node_and_a_forced_deletion_helps(
         schemas.get(TOPIC, 0),
         schemas.all(TOPIC),
         schemas.find_version(TOPIC, schema(0)),
-        schemas.put(TOPIC, schema(0), FREE),
-        schemas.put(TOPIC, schema(2), FREE),
+        schemas.find_or_add(TOPIC, schema(0), FREE),
+        schemas.find_or_add(TOPIC, schema(2), FREE),
         schemas.delete(TOPIC),
     ):
         with pytest.raises(SchemaLost, match=f"{PATH}: .*force=true") as raised:
@@ -65,7 +65,7 @@ async def test_a_damaged_list_is_told_with_its_node_and_a_forced_deletion_helps(
     await schemas.delete(TOPIC, force=True)
     assert not await store.exists(PATH)
     assert await schemas.latest(TOPIC) is None
-    assert await schemas.put(TOPIC, schema(0), FREE) == 0
+    assert await schemas.find_or_add(TOPIC, schema(0), FREE) == 0
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
@@ -87,7 +87,7 @@ async def test_a_deletion_leaves_a_list_that_can_be_read_or_none(is_forced):
     assert left is None if is_forced else len(decode_locator(left[0])) == 3
     other = registry_on(store)
     assert await other.latest(TOPIC) is None
-    assert await other.put(TOPIC, schema(5), FREE) == (0 if is_forced else 3)
+    assert await other.find_or_add(TOPIC, schema(5), FREE) == (0 if is_forced else 3)
 
 
 async def test_an_empty_node_with_others_below_it_is_their_parent():
@@ -99,4 +99,4 @@ async def test_an_empty_node_with_others_below_it_is_their_parent():
     schemas = registry_on(store)
     topic = TOPIC.parse("public/default/b")
     assert await schemas.latest(topic) is None
-    assert await schemas.put(topic, schema(0), FREE) == 0
+    assert await schemas.find_or_add(topic, schema(0), FREE) == 0

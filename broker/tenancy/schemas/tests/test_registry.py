@@ -51,11 +51,11 @@ def policies(**fields: object) -> EffectivePolicies:
 async def test_versions_count_up_and_equal_schemas_share_one():
     store = MemoryStore()
     schemas = registry(store)
-    assert await schemas.put(TOPIC, avro(A, x="y"), "FULL") == 0
-    assert await schemas.put(TOPIC, avro(A), "FULL") == 0
+    assert await schemas.find_or_add(TOPIC, avro(A, x="y"), "FULL") == 0
+    assert await schemas.find_or_add(TOPIC, avro(A), "FULL") == 0
     reformatted = json.dumps(json.loads(A), indent=3)
-    assert await schemas.put(TOPIC, avro(reformatted), "FULL") == 0
-    assert await schemas.put(TOPIC, avro(A_WITH_OPTIONAL), "FULL") == 1
+    assert await schemas.find_or_add(TOPIC, avro(reformatted), "FULL") == 0
+    assert await schemas.find_or_add(TOPIC, avro(A_WITH_OPTIONAL), "FULL") == 1
     first = await registry(store).get(TOPIC, 0)
     assert first is not None
     assert first.schema == avro(A, x="y")
@@ -67,26 +67,26 @@ async def test_versions_count_up_and_equal_schemas_share_one():
 
 async def test_partitions_share_the_schema_of_their_topic():
     schemas = registry()
-    await schemas.put(TOPIC.partition(3), avro(A), "FULL")
+    await schemas.find_or_add(TOPIC.partition(3), avro(A), "FULL")
     assert (await schemas.latest(TOPIC.partition(0))) == await schemas.latest(TOPIC)
 
 
 async def test_refusals_say_what_does_not_fit():
     schemas = registry()
-    await schemas.put(TOPIC, avro(A), "FULL")
+    await schemas.find_or_add(TOPIC, avro(A), "FULL")
     with pytest.raises(
         IncompatibleSchema,
         match="Incompatible schema: exists schema type AVRO, new schema type JSON",
     ):
-        await schemas.put(TOPIC, SchemaInfo("JSON", A.encode()), "FULL")
+        await schemas.find_or_add(TOPIC, SchemaInfo("JSON", A.encode()), "FULL")
     with pytest.raises(
         IncompatibleSchema,
         match=r"check with strategy FULL: .*Unable to read schema",
     ):
-        await schemas.put(TOPIC, avro(A_AS_TEXT), "FULL")
+        await schemas.find_or_add(TOPIC, avro(A_AS_TEXT), "FULL")
     with pytest.raises(InvalidSchema, match="Invalid schema definition data for AVRO schema"):
-        await schemas.put(TOPIC, avro("garbage"), "ALWAYS_COMPATIBLE")
-    assert await schemas.put(TOPIC, avro(A_AS_TEXT), "ALWAYS_COMPATIBLE") == 1
+        await schemas.find_or_add(TOPIC, avro("garbage"), "ALWAYS_COMPATIBLE")
+    assert await schemas.find_or_add(TOPIC, avro(A_AS_TEXT), "ALWAYS_COMPATIBLE") == 1
 
 
 async def test_equal_posts_at_the_same_moment_get_the_same_version():
@@ -95,7 +95,7 @@ async def test_equal_posts_at_the_same_moment_get_the_same_version():
         versions: list[int] = []
 
         async def post(schemas: SchemaRegistry = schemas, versions: list[int] = versions):
-            versions.append(await schemas.put(TOPIC, avro(A), "FULL"))
+            versions.append(await schemas.find_or_add(TOPIC, avro(A), "FULL"))
 
         async with trio.open_nursery() as nursery:
             for _ in range(5):
@@ -109,7 +109,7 @@ async def test_concurrent_different_schemas_get_their_own_versions():
     versions: dict[str, int] = {}
 
     async def post(text: str) -> None:
-        versions[text] = await schemas.put(TOPIC, avro(text), "ALWAYS_COMPATIBLE")
+        versions[text] = await schemas.find_or_add(TOPIC, avro(text), "ALWAYS_COMPATIBLE")
 
     async with trio.open_nursery() as nursery:
         for text in (A, A_WITH_OPTIONAL, A_AS_TEXT):
@@ -123,25 +123,25 @@ async def test_concurrent_different_schemas_get_their_own_versions():
 
 async def test_deletion_never_gives_a_version_twice_unless_forced():
     schemas = registry()
-    await schemas.put(TOPIC, avro(A), "FULL")
+    await schemas.find_or_add(TOPIC, avro(A), "FULL")
     assert await schemas.delete(TOPIC) == 1
     assert await schemas.latest(TOPIC) is None
     assert await schemas.all(TOPIC) == []
-    assert await schemas.put(TOPIC, avro(A_AS_TEXT), "FULL") == 2
+    assert await schemas.find_or_add(TOPIC, avro(A_AS_TEXT), "FULL") == 2
     assert [each.version for each in await schemas.all(TOPIC)] == [2]
     assert await schemas.delete(TOPIC, force=True) == -1
-    assert await schemas.put(TOPIC, avro(A), "FULL") == 0
+    assert await schemas.find_or_add(TOPIC, avro(A), "FULL") == 0
 
 
 async def test_versions_of_a_deleted_schema_cannot_be_read():
     schemas = registry()
-    await schemas.put(TOPIC, avro(A), "FULL")
+    await schemas.find_or_add(TOPIC, avro(A), "FULL")
     await schemas.delete(TOPIC)
     assert await schemas.get(TOPIC, 0) is None
     newest = await schemas.newest(TOPIC)
     assert newest is not None
     assert (newest.version, newest.schema) == (1, None)
-    await schemas.put(TOPIC, avro(A_AS_TEXT), "FULL")
+    await schemas.find_or_add(TOPIC, avro(A_AS_TEXT), "FULL")
     assert await schemas.get(TOPIC, 0) is None
     assert await schemas.get(TOPIC, 2) is not None
 
@@ -149,7 +149,7 @@ async def test_versions_of_a_deleted_schema_cannot_be_read():
 async def test_producers_without_a_schema():
     schemas = registry()
     assert await schemas.for_producer(TOPIC, None, policies()) == b""
-    await schemas.put(TOPIC, avro(A), "FULL")
+    await schemas.find_or_add(TOPIC, avro(A), "FULL")
     assert await schemas.for_producer(TOPIC, None, policies()) == b""
     enforced = policies(schema_validation_enforced=True)
     with pytest.raises(IncompatibleSchema, match="without a schema"):
@@ -200,7 +200,7 @@ async def test_a_bytes_schema_that_is_sent_is_one_like_any_other():
     await schemas.for_consumer(TOPIC, sent, policies(), is_in_use=lambda: False)
     assert await schemas.for_producer(TOPIC, sent, policies()) == bytes(8)
     schemas = registry()
-    await schemas.put(TOPIC, avro(A), "FULL")
+    await schemas.find_or_add(TOPIC, avro(A), "FULL")
     with pytest.raises(IncompatibleSchema):
         await schemas.for_producer(TOPIC, sent, policies())
     with pytest.raises(IncompatibleSchema):
@@ -215,7 +215,7 @@ def test_what_was_registered_comes_back_byte_for_byte(data: bytes, properties: d
     async def scenario() -> None:
         store = MemoryStore()
         schema = SchemaInfo("INT8", data, properties)
-        version = await registry(store).put(TOPIC, schema, "FULL")
+        version = await registry(store).find_or_add(TOPIC, schema, "FULL")
         stored = await registry(store).get(TOPIC, version)
         assert stored is not None
         assert stored.schema == schema
@@ -227,7 +227,7 @@ def test_what_was_registered_comes_back_byte_for_byte(data: bytes, properties: d
 async def test_half_a_surrogate_pair_is_stored_as_a_question_mark():
     schemas = registry()
     schema = await schemas.posted({"type": "STRING", "properties": {"a\ud800": "\udfff"}})
-    await schemas.put(TOPIC, schema, "FULL")
+    await schemas.find_or_add(TOPIC, schema, "FULL")
     assert (await schemas.latest(TOPIC)).schema.properties == {"a?": "?"}
 
 

@@ -58,7 +58,7 @@ async def test_every_version_has_a_closed_ledger_of_its_own_without_a_password()
     store = MemoryStore()
     schemas = registry_on(store)
     for number in range(3):
-        assert await schemas.put(TOPIC, schema(number), FREE) == number
+        assert await schemas.find_or_add(TOPIC, schema(number), FREE) == number
     ledgers = await listed(store)
     assert len(set(ledgers)) == 3
     for ledger_id in ledgers:
@@ -71,15 +71,15 @@ async def test_every_version_has_a_closed_ledger_of_its_own_without_a_password()
 async def test_a_forced_deletion_leaves_no_ledger():
     store = MemoryStore()
     schemas = registry_on(store)
-    await schemas.put(TOPIC, schema(0), FREE)
+    await schemas.find_or_add(TOPIC, schema(0), FREE)
     await schemas.delete(TOPIC)
-    await schemas.put(TOPIC, schema(1), FREE)
+    await schemas.find_or_add(TOPIC, schema(1), FREE)
     ledgers = await listed(store)
     assert len(ledgers) == 3
     await schemas.delete(TOPIC, force=True)
     assert await store.get(PATH) is None
     assert await client_on(store).live_ledgers() == set()
-    assert await schemas.put(TOPIC, schema(2), FREE) == 0
+    assert await schemas.find_or_add(TOPIC, schema(2), FREE) == 0
 
 
 async def test_ledgers_of_a_deleted_schema_are_deleted_together(autojump_clock):
@@ -110,10 +110,10 @@ async def test_another_brokers_change_is_seen_without_reading_old_versions_again
     store = MemoryStore()
     one, other = registry_on(store), registry_on(store.another_session(), bookie=bookie_of(store))
     assert await other.latest(TOPIC) is None
-    await one.put(TOPIC, schema(0), FREE)
+    await one.find_or_add(TOPIC, schema(0), FREE)
     assert (await other.latest(TOPIC)).version == 0
     reads = bookie_of(store).batch_reads
-    await one.put(TOPIC, schema(1), FREE)
+    await one.find_or_add(TOPIC, schema(1), FREE)
     assert [each.schema for each in await other.all(TOPIC)] == [schema(0), schema(1)]
     assert bookie_of(store).batch_reads == reads + 1
     await one.delete(TOPIC, force=True)
@@ -123,13 +123,13 @@ async def test_another_brokers_change_is_seen_without_reading_old_versions_again
 async def test_what_is_known_is_not_read_again():
     store = MemoryStore()
     schemas = registry_on(store)
-    await schemas.put(TOPIC, schema(0), FREE)
+    await schemas.find_or_add(TOPIC, schema(0), FREE)
     await schemas.latest(TOPIC)
     reads, gets = bookie_of(store).batch_reads, []
     inner, store_get = schemas.ledgers, store.get
     inner._store.get = lambda path: gets.append(path) or store_get(path)
     for _ in range(5):
-        assert await schemas.put(TOPIC, schema(0), FREE) == 0
+        assert await schemas.find_or_add(TOPIC, schema(0), FREE) == 0
     assert (bookie_of(store).batch_reads, gets) == (reads, [])
 
 
@@ -139,7 +139,7 @@ async def test_equal_schemas_of_many_producers_make_one_ledger():
     versions = []
 
     async def put():
-        versions.append(await schemas.put(TOPIC, schema(0), FREE))
+        versions.append(await schemas.find_or_add(TOPIC, schema(0), FREE))
 
     async with trio.open_nursery() as nursery:
         for _ in range(50):
@@ -151,13 +151,13 @@ async def test_equal_schemas_of_many_producers_make_one_ledger():
 @pytest.mark.parametrize("status", [Status.IO_ERROR, Status.UNAUTHORIZED, Status.NO_LEDGER])
 async def test_a_ledger_that_cannot_be_read_is_not_a_missing_schema(status):
     store = MemoryStore()
-    await registry_on(store).put(TOPIC, schema(0), FREE)
+    await registry_on(store).find_or_add(TOPIC, schema(0), FREE)
     bookie_of(store).read_status = lambda _ledger_id, _entry_id: status
     schemas = registry_on(store)
     for request in (
         schemas.latest(TOPIC),
         schemas.get(TOPIC, 0),
-        schemas.put(TOPIC, schema(1), FREE),
+        schemas.find_or_add(TOPIC, schema(1), FREE),
         schemas.find_version(TOPIC, schema(0)),
     ):
         with pytest.raises(PersistenceError, match="version 0") as raised:
@@ -169,19 +169,19 @@ async def test_a_ledger_that_cannot_be_read_is_not_a_missing_schema(status):
 
 async def test_a_lost_ledger_is_told_and_a_deletion_helps():
     store = MemoryStore()
-    await registry_on(store).put(TOPIC, schema(0), FREE)
+    await registry_on(store).find_or_add(TOPIC, schema(0), FREE)
     await store.delete(ledger_path(0))
     schemas = registry_on(store)
     with pytest.raises(SchemaLost, match="ledger 0 does not exist"):
         await schemas.latest(TOPIC)
     assert await schemas.delete(TOPIC) == 1
     assert await schemas.latest(TOPIC) is None
-    assert await schemas.put(TOPIC, schema(1), FREE) == 2
+    assert await schemas.find_or_add(TOPIC, schema(1), FREE) == 2
 
 
 async def test_a_ledger_whose_metadata_is_damaged_is_told():
     store = MemoryStore()
-    await registry_on(store).put(TOPIC, schema(0), FREE)
+    await registry_on(store).find_or_add(TOPIC, schema(0), FREE)
     await store.put(ledger_path(0), b"\xff", None)
     with pytest.raises(SchemaLost, match=f"version 0: the record of ledger 0 at {ledger_path(0)}"):
         await registry_on(store).latest(TOPIC)
@@ -189,7 +189,7 @@ async def test_a_ledger_whose_metadata_is_damaged_is_told():
 
 async def test_a_schema_that_is_deleted_while_it_is_read_is_missing_and_not_lost():
     store = MemoryStore()
-    await registry_on(store).put(TOPIC, schema(0), FREE)
+    await registry_on(store).find_or_add(TOPIC, schema(0), FREE)
     other = registry_on(store.another_session(), bookie=bookie_of(store))
     schemas = registry_on(store)
 
@@ -246,8 +246,8 @@ async def test_a_write_with_an_unknown_outcome_is_found_out():
     inner = MemoryStore()
     schemas = registry_on(Unheard(inner), bookie=bookie_of(inner))
     with pytest.raises(MetadataUnavailable):
-        await schemas.put(TOPIC, schema(0), FREE)
-    assert await schemas.put(TOPIC, schema(0), FREE) == 0
+        await schemas.find_or_add(TOPIC, schema(0), FREE)
+    assert await schemas.find_or_add(TOPIC, schema(0), FREE) == 0
     assert await listed(inner) == [0]
     assert await collect(inner) == []
 
@@ -256,34 +256,34 @@ async def test_a_list_that_was_deleted_and_made_again_is_another_list():
     """Its node has the same version, because versions of nodes begin again."""
     store = MemoryStore()
     one, other = registry_on(store), registry_on(store.another_session(), bookie=bookie_of(store))
-    await one.put(TOPIC, schema(0), FREE)
+    await one.find_or_add(TOPIC, schema(0), FREE)
     real = one.ledgers.write_ledger
 
     async def write_ledger(*args):
         one.ledgers.write_ledger = real
         await other.delete(TOPIC, force=True)
-        assert await other.put(TOPIC, schema(1), FREE) == 0
+        assert await other.find_or_add(TOPIC, schema(1), FREE) == 0
         return await real(*args)
 
     one.ledgers.write_ledger = write_ledger
-    assert await one.put(TOPIC, schema(2), FREE) == 1
+    assert await one.find_or_add(TOPIC, schema(2), FREE) == 1
     assert [each.schema for each in await other.all(TOPIC)] == [schema(1), schema(2)]
     assert await client_on(store).live_ledgers() == set(await listed(store))
 
 
 async def test_the_number_of_versions_is_bounded():
     store = MemoryStore()
-    await registry_on(store).put(TOPIC, schema(0), FREE)
+    await registry_on(store).find_or_add(TOPIC, schema(0), FREE)
     (first,) = decode_locator((await store.get(PATH))[0])
     index = [IndexEntry(each, first.ledger_id, 0, first.digest) for each in range(VERSIONS_MAX)]
     await store.put(PATH, encode_locator(index), None)
     assert len(encode_locator(index)) < 1_000_000
     schemas = registry_on(store)
-    for request in (schemas.put(TOPIC, schema(1), FREE), schemas.delete(TOPIC)):
+    for request in (schemas.find_or_add(TOPIC, schema(1), FREE), schemas.delete(TOPIC)):
         with pytest.raises(IncompatibleSchema, match="force=true"):
             await request
     await schemas.delete(TOPIC, force=True)
-    assert await schemas.put(TOPIC, schema(1), FREE) == 0
+    assert await schemas.find_or_add(TOPIC, schema(1), FREE) == 0
 
 
 async def test_a_schema_that_no_bookie_takes_is_refused():
@@ -291,10 +291,10 @@ async def test_a_schema_that_no_bookie_takes_is_refused():
     schemas = registry_on(store, LARGE_ALLOWED)
     large = SchemaInfo("INT8", b"", {"a": "x" * ENTRY_BYTES_MAX})
     with pytest.raises(IncompatibleSchema, match="are allowed"):
-        await schemas.put(TOPIC, large, FREE)
+        await schemas.find_or_add(TOPIC, large, FREE)
     assert await schemas.latest(TOPIC) is None
     fits = SchemaInfo("INT8", b"", {"a": "x" * (ENTRY_BYTES_MAX - 200)})
-    assert await schemas.put(TOPIC, fits, FREE) == 0
+    assert await schemas.find_or_add(TOPIC, fits, FREE) == 0
 
 
 async def test_what_is_kept_in_memory_is_bounded_in_bytes():
@@ -302,7 +302,7 @@ async def test_what_is_kept_in_memory_is_bounded_in_bytes():
     schemas = registry_on(store, LARGE_ALLOWED)
     large = SchemaInfo("INT8", b"", {"a": "x" * 4_000_000})
     for number in range(20):
-        await schemas.put(TopicName.parse(f"public/default/t{number}"), large, FREE)
+        await schemas.find_or_add(TopicName.parse(f"public/default/t{number}"), large, FREE)
     kept = schemas._cache._kept
     assert 10 < len(kept) < 17
     assert sum(each.size_bytes for each in kept.values()) == schemas._cache._kept_bytes
@@ -375,7 +375,7 @@ async def work(schemas, done):
         elif each is None:
             await schemas.delete(TOPIC)
         else:
-            await schemas.put(TOPIC, each, FREE)
+            await schemas.find_or_add(TOPIC, each, FREE)
         done.append(each)
 
 
@@ -402,7 +402,7 @@ async def test_a_broker_that_is_about_to_list_a_ledger_is_refused_after_it_was_c
     """The list of the topic was read by the other broker before the ledger was made."""
     store = MemoryStore()
     one = registry_on(store)
-    await one.put(TOPIC, schema(0), FREE)
+    await one.find_or_add(TOPIC, schema(0), FREE)
     other = registry_on(store.another_session(), bookie=bookie_of(store))
     real = other.ledgers.list_versions
 
@@ -412,7 +412,7 @@ async def test_a_broker_that_is_about_to_list_a_ledger_is_refused_after_it_was_c
         return await real(*args)
 
     other.ledgers.list_versions = collected_first
-    assert await other.put(TOPIC, schema(1), FREE) == 1
+    assert await other.find_or_add(TOPIC, schema(1), FREE) == 1
     assert [each.schema for each in await one.all(TOPIC)] == [schema(0), schema(1)]
     assert await client_on(store).live_ledgers() == set(await listed(store))
 
@@ -456,7 +456,7 @@ def test_two_brokers_at_once_lose_no_version(steps, seed):
 
         async def step(number, broker, what):
             if what == "put":
-                version = await broker.put(TOPIC, schema(number), FREE)
+                version = await broker.find_or_add(TOPIC, schema(number), FREE)
                 answered.setdefault(version, set()).add(schema(number).data)
             else:
                 await broker.delete(TOPIC, force=what == "force")
