@@ -5,6 +5,7 @@ import trio
 from broker.http.tests.test_topic_layouts import publish
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
+from runtime.testing.conditions import eventually
 
 T = "persistent/public/default"
 FULL = "persistent://public/default"
@@ -122,3 +123,26 @@ async def test_skipped_messages_are_not_delayed_any_more(broker, http):
         assert await counts() == (2, 2, 0)
         assert await http("POST", f"{T}/d/subscription/s/skip_all") == (204, None)
         assert await counts() == (0, 0, 0)
+
+
+async def test_the_read_position_of_a_cursor_is_that_of_its_subscription(broker, http):
+    topic = f"{FULL}/r"
+    await publish(broker, topic, 5)
+
+    async def shown():
+        row = (await http("GET", f"{T}/r/internalStats"))[1]["cursors"]["s"]
+        read = row["readPosition"].partition(":")[2]
+        return read, row["numberOfEntriesSinceFirstNotAckedMessage"]
+
+    for sub_type in (pb.CommandSubscribe.Shared, pb.CommandSubscribe.Exclusive):
+        begin = pb.CommandSubscribe.Earliest
+        opened = [c.connect(), c.subscribe(topic, "s", 1, 1, sub_type, initialPosition=begin)]
+        async with await converse(
+            broker,
+            (opened, pb.BaseCommand.SUCCESS, 1),
+            ([c.flow(1, 2)], pb.BaseCommand.MESSAGE, 2),
+        ):
+            assert await shown() == ("2", 3)
+        await eventually(lambda: not broker.service.topics[topic].subscriptions["s"].consumers)
+    assert await http("POST", f"{T}/r/subscription/s/skip_all") == (204, None)
+    assert await shown() == ("5", 1)

@@ -332,7 +332,7 @@ def internal_stats(
     comma = "{"
     for each in topic.ledger.cursor_statistics():
         waiting += not each.backlog_entries
-        row = _cursor(topic, each, statistics.entries_added)
+        row = _cursor(topic, each, statistics)
         yield f"{comma}{encoded(each.name)}:{encoded(row)}"
         comma = ","
     fields: Json = {
@@ -432,24 +432,44 @@ class LedgerSizes:
         return self._after[index + 1] + inside
 
 
-def _cursor(topic: PersistentTopic, cursor: CursorStatistics, entries_added: int) -> Json:
+def _entries_until(rows: Sequence[LedgerRow], after: Position, until: Position) -> int:
+    """Entries after a position up to and with another, which need not exist itself, as Pulsar
+    counts them."""
+    if after >= until:
+        return 0
+    if after[0] == until[0]:
+        return until[1] - after[1]
+    count = until[1] + 1
+    for row in rows:
+        if row.ledger_id == after[0]:
+            count += row.entries - after[1] - 1
+        elif after[0] < row.ledger_id < until[0]:
+            count += row.entries
+    return count
+
+
+def _cursor(
+    topic: PersistentTopic, cursor: CursorStatistics, statistics: ManagedLedgerStatistics
+) -> Json:
     subscription = topic.subscriptions.get(cursor.name)
+    read = None if subscription is None else subscription.read_position()
+    read = cursor.read_from if read is None else max(cursor.read_from, read)
     waiting = not cursor.backlog_entries
     return {
         "markDeletePosition": position_text(cursor.mark_delete),
-        "readPosition": position_text(cursor.read_from),
+        "readPosition": position_text(read),
         "waitingReadOp": waiting,
         "pendingReadOps": 0,
-        "messagesConsumedCounter": entries_added - cursor.backlog_entries,
+        "messagesConsumedCounter": statistics.entries_added - cursor.backlog_entries,
         "cursorLedger": cursor.cursor_ledger_id,
         "cursorLedgerLastEntry": cursor.cursor_ledger_last_entry_id,
         "individuallyDeletedMessages": cursor.acked_ranges_text,
         "lastLedgerSwitchTimestamp": None,
         "state": "Open" if cursor.durable else "NoLedger",
         "active": subscription is not None and bool(subscription.consumers),
-        "numberOfEntriesSinceFirstNotAckedMessage": cursor.backlog_entries
-        + cursor.individually_acked_count
-        + 1,
+        "numberOfEntriesSinceFirstNotAckedMessage": _entries_until(
+            statistics.ledgers, cursor.mark_delete, read
+        ),
         "totalNonContiguousDeletedMessagesRange": cursor.acked_ranges_text.count("("),
         "subscriptionHavePendingRead": waiting and subscription is not None,
         "subscriptionHavePendingReplayRead": False,

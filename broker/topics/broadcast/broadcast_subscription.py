@@ -141,6 +141,10 @@ class BroadcastSubscription(BroadcastMembers):
         """The mark-delete position of the main cursor."""
         return self.cursor.mark_delete
 
+    def read_position(self) -> Position | None:
+        """None: each consumer has its own."""
+        return None
+
     def why_not_dispatching(self) -> str:
         """The reason that blocks delivery to the slowest consumer; empty if none does."""
         return why_not_dispatching(self)

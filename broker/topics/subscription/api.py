@@ -270,6 +270,10 @@ class Subscription(Protocol):
         """The mark-delete position of its cursor; None when there is none (non-persistent
         topic)."""
 
+    def read_position(self) -> Position | None:
+        """The next entry that it will read; None: it begins after its mark-delete position, or
+        each of its consumers reads by itself."""
+
     def why_not_dispatching(self) -> str:
         """One sentence that says why nothing is being delivered now; empty if nothing blocks it."""
 

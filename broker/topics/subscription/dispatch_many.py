@@ -182,6 +182,11 @@ class ManyDispatcher:
         self._delayed.clear()
         self._context.delayed.forget(self._context.topic_name, self)
 
+    @property
+    def read_position(self) -> Position:
+        """From the source."""
+        return self._source.position
+
     def skip_to(self, position: Position) -> None:
         """Do not read skipped entries. Waiting ones are checked when their turn comes, and so are
         delayed ones, where they are too many to look through."""

@@ -184,6 +184,11 @@ class SingleDispatcher:
     def close(self) -> None:
         """No action: nothing is shared with others."""
 
+    @property
+    def read_position(self) -> Position:
+        """From the source."""
+        return self._source.position
+
     def skip_to(self, position: Position) -> None:
         """Do not read skipped entries."""
         self._source.skip_to(position)

@@ -59,6 +59,10 @@ class Dispatcher(Protocol):
     ) -> None:
         """Redeliver its unacked entries: those given, or all."""
 
+    @property
+    def read_position(self) -> Position:
+        """The next new entry to be sent is the first one at or after it."""
+
     def rewind(self) -> None:
         """Drop all entries read and continue after the mark-delete position."""
 

@@ -274,6 +274,10 @@ class NonPersistentSubscription:
         """None."""
         return None
 
+    def read_position(self) -> Position | None:
+        """None."""
+        return None
+
     # Statistics, end
 
     def why_not_dispatching(self) -> str:

@@ -175,6 +175,10 @@ class PersistentSubscription(DeliveringSubscription):
         """From the cursor."""
         return self.cursor.mark_delete
 
+    def read_position(self) -> Position | None:
+        """From the dispatcher. Without consumers nothing is read ahead."""
+        return self.dispatcher.read_position if self.dispatcher is not None else None
+
     # Statistics, end
 
     def why_not_dispatching(self) -> str:
