@@ -28,7 +28,7 @@ FAULTS_ARGS ?=
 LOCK := build/lock/bin/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
   --no-emit-trusted-host --no-emit-find-links --allow-unsafe --strip-extras
 
-.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all test-slow lint check nightly test-many-examples sanitize compat compat-all compat-scenarios compat-clusters compat-waits compat-smoke setup-compat compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-flood bench-followers bench-growth bench-isolation bench-limits bench-peers bench-secured bench-spark token-expiry strangers crash damage simulate cluster-faults lock proto clean
+.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all test-slow lint check nightly test-many-examples sanitize compat compat-all compat-scenarios compat-clusters compat-servers compat-waits compat-smoke setup-compat compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-flood bench-followers bench-growth bench-isolation bench-limits bench-peers bench-secured bench-spark token-expiry strangers crash damage simulate cluster-faults lock proto clean
 
 help:
 	@echo 'make run      set up and start vela standalone (RUN_ARGS="--broker-port 6650 ...")'
@@ -44,7 +44,7 @@ help:
 	@echo 'make sanitize  the tests of the C extension, built with AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make lint     ruff and mypy'
 	@echo 'make compat   the same scenarios on real Pulsar and on Vela (Java 17, Maven; without Go its client is left out)'
-	@echo 'make compat-scenarios  the half of it that needs the pair of servers; compat-clusters: the other half; compat-waits: what waits for two minutes; setup-compat: fetches and builds for both'
+	@echo 'make compat-scenarios  the part of it that needs the pair of servers; compat-servers: what starts single servers of its own; compat-clusters: the rest; compat-waits: what waits for two minutes; setup-compat: fetches and builds for both'
 	@echo 'make compat-smoke  a few of them on Vela and Pulsar 5.0.1, two minutes (COMPAT_ARGS="--oracle both" for make compat: all, on both releases)'
 	@echo 'make compat-all  all of it: also the long tests of tools and of compacted policies, and compat-migration (over an hour)'
 	@echo 'make compat-cluster  these scenarios on clusters, mixed ones too (Java 17, Maven; CLUSTERS="NAME ...")'
@@ -152,12 +152,15 @@ sanitize: setup-dev
 	  $(BIN)/python -m pytest native $(SANITIZE_ARGS)
 
 COMPAT := compat_tests bench --ignore compat_tests/spark
+# Of what needs neither the pair of servers nor a cluster.
+COMPAT_SERVERS := bench $(patsubst %,compat_tests/test_%.py,authorization bookie_wire oracle_absence \
+  policy_commands several_processes tls)
 
 setup-compat: setup-dev
 	$(BIN)/python -m compat_tests.prepare
 
 compat: setup-compat
-	$(MAKE) --no-print-directory -j $(WORKERS) --output-sync=target compat-scenarios compat-clusters compat-waits
+	$(MAKE) --no-print-directory -j $(WORKERS) --output-sync=target compat-scenarios compat-clusters compat-servers compat-waits
 
 compat-scenarios: setup-dev
 	$(BIN)/python -m pytest $(COMPAT) -m 'not slow and scenarios and not waits' --record $(COMPAT_ARGS)
@@ -166,7 +169,11 @@ compat-waits: setup-dev
 	$(BIN)/python -m pytest compat_tests/test_expiry.py --record $(COMPAT_ARGS)
 
 compat-clusters: setup-dev
-	$(BIN)/python -m pytest $(COMPAT) -m 'not slow and not scenarios' --record $(COMPAT_ARGS)
+	$(BIN)/python -m pytest compat_tests --ignore compat_tests/spark $(COMPAT_SERVERS:%=--ignore %) \
+	  -m 'not slow and not scenarios' --record $(COMPAT_ARGS)
+
+compat-servers: setup-dev
+	$(BIN)/python -m pytest $(COMPAT_SERVERS) -m 'not slow and not scenarios' --record $(COMPAT_ARGS)
 
 compat-smoke: setup-dev
 	$(BIN)/python -m pytest compat_tests --ignore compat_tests/spark -m smoke --oracle 5.0.1 $(COMPAT_ARGS)

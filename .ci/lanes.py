@@ -67,11 +67,13 @@ STAGES: Final = (
         (
             target("compat-scenarios", REQUIRED),
             target("compat-clusters", REQUIRED),
-            target("compat-spark", REQUIRED),
+            target("compat-servers", REQUIRED),
             target("test-pipeline"),
+            target("compat-spark", REQUIRED),
             target("compat-smoke", REQUIRED),
         ),
-        lanes=2,
+        # A client that waits for its server, or for a JVM to start, leaves a processor idle.
+        lanes=3,
     ),
 )
 
