@@ -10,6 +10,7 @@ import sys
 import psutil
 
 from bench.machine_speed import machine_speed
+from compat_tests.commit import commit as commit_without
 from compat_tests.oracle.distribution import TREE
 
 OUTPUT = TREE / "docs" / "performance"
@@ -18,17 +19,7 @@ QUICK_OUTPUT = TREE / "build" / "performance-quick"
 
 def commit() -> str:
     """The commit of this tree, marked when files other than the results differ from it."""
-
-    def git(*arguments: str) -> str:
-        ran = subprocess.run(
-            ["git", *arguments], cwd=TREE, capture_output=True, text=True, check=False
-        )
-        return ran.stdout.strip() if ran.returncode == 0 else ""
-
-    changed = git("status", "--porcelain", "-uno", "--", ".", ":!docs/performance")
-    return (git("rev-parse", "--short=10", "HEAD") or "unknown") + (
-        " with changes" if changed else ""
-    )
+    return commit_without("docs/performance")
 
 
 def machine() -> str:

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from compat_tests.clients.builds import go_command, java_command
 from compat_tests.clients.driver import SCENARIO_TIMEOUT_SECONDS, ClientAbsent, Driver
 from compat_tests.cluster_results import ClusterResults
-from compat_tests.matrix import CLIENT_TITLES, DIFFERS, EQUAL, LISTED, MATRICES
+from compat_tests.matrix import CLIENT_TITLES, DIFFERS, EQUAL, LISTED, MATRICES, this_run
 from compat_tests.oracle.cluster_layouts import LAYOUTS
 from compat_tests.oracle.comparison import Player, failures, lines, play_on_all
 from compat_tests.oracle.distribution import OracleAbsent
@@ -220,7 +220,7 @@ def compare(pytestconfig: pytest.Config) -> Compare:
             is_equal = DIFFERS not in results.values()
             ClusterResults(cluster).record(client, scenario, is_equal, again=bool(again))
         elif results:
-            MATRICES[client].record(client, scenario, results, again=bool(again))
+            MATRICES[client].record(client, scenario, results, this_run(), again=bool(again))
             if told:
                 told += to_list(client, scenario, traces)
         if told:

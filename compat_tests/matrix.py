@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pulsar
 
 from compat_tests.clients.builds import FRAMEWORKS, JAVA_CLIENTS
+from compat_tests.commit import commit
 from compat_tests.oracle.distribution import TREE
 from compat_tests.oracle.releases import RELEASES
 from compat_tests.oracle_differences import Difference, Pair, listed, pairs
@@ -61,8 +65,15 @@ DIFFERS: Final = "differs"
 AGAIN: Final = " (again)"
 _PAIRS: Final[tuple[Pair, ...]] = tuple(pairs(["vela", *(each.name for each in RELEASES.values())]))
 
-Results = dict[str, dict[str, dict[str, str]]]
-"""Client -> scenario -> a pair of servers, as `vela and 4.0.8` -> EQUAL, LISTED or DIFFERS."""
+Results = dict[str, dict[str, dict[str, list[str]]]]
+"""Client -> scenario -> a pair of servers, as `vela and 4.0.8` -> the result (EQUAL, LISTED or
+DIFFERS), and the run it is of."""
+
+
+@cache
+def this_run() -> str:
+    """The day and the commit of what this process records."""
+    return f"{datetime.now(UTC).date()} at {commit('docs')}"
 
 
 class Matrix:
@@ -90,13 +101,13 @@ class Matrix:
         self._modules.add(module)
 
     def record(
-        self, client: str, scenario: str, results: Mapping[Pair, str], again: bool = False
+        self, client: str, scenario: str, results: Mapping[Pair, str], run: str, again: bool = False
     ) -> None:
-        """The result of one scenario by pair of servers; `again`: played twice, because an oracle
-        failed."""
+        """The result of one scenario by pair of servers, and the run that has it; `again`: played
+        twice, because an oracle failed."""
         of_scenario = self._seen.setdefault(client, {}).setdefault(scenario, {})
         for pair, result in results.items():
-            of_scenario[" and ".join(pair)] = result + (AGAIN if again else "")
+            of_scenario[" and ".join(pair)] = [result + (AGAIN if again else ""), run]
 
     def write(self) -> None:
         """Put what was seen into the record, and write the page from it."""
@@ -143,7 +154,10 @@ class Matrix:
         ]
         for scenario in scenarios:
             rows = {each: results[each][scenario] for each in clients if scenario in results[each]}
-            cells = [_cell({each: row.get(name) for each, row in rows.items()}) for name in names]
+            cells = [
+                _cell({each: row[name][0] if name in row else None for each, row in rows.items()})
+                for name in names
+            ]
             lines.append(f"| {scenario} | {', '.join(rows)} | {' | '.join(cells)} |")
         known = [each for each in listed() if set(each.clients) & set(self._clients)]
         return "\n".join([*lines, *(differences_text(known) if known else [])]) + "\n"
@@ -155,11 +169,14 @@ def _title(name: str) -> str:
 
 def _count(results: Results, clients: list[str], name: str) -> str:
     found = [row[name] for client in clients for row in results[client].values() if name in row]
-    of_kind = {kind: sum(each.startswith(kind) for each in found) for kind in (EQUAL, LISTED)}
+    of_kind = {kind: sum(each.startswith(kind) for each, _ in found) for kind in (EQUAL, LISTED)}
     rest = len(found) - sum(of_kind.values())
+    runs = sorted(Counter(run for _, run in found).items(), reverse=True)
+    told = "; ".join(f"{run} ({count})" for run, count in runs) or "none"
     return (
         f"* {_title(name)}: {of_kind[EQUAL]} of {len(found)} are equal,"
         f" {of_kind[LISTED]} differ as listed, {rest} otherwise."
+        f" Results by run: {told}."
     )
 
 
@@ -210,6 +227,7 @@ PLAYED_AGAIN = (
     "",
     "A scenario that fails on Apache Pulsar is run once more, and marked *again*; one that",
     "fails on Vela, then too, has failed. Each result is that of the last run of the scenario.",
+    "The runs of each column follow, by day and commit, with the number of their results.",
 )
 _BOTH: Final = " and on Apache Pulsar " + " and ".join(RELEASES)
 _WORDS: Final = (

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOUR, FIVE = RELEASES
+OLD_RUN, NEW_RUN = "2026-01-02 at 0123456789", "2026-01-03 at abcdef0123"
 NAMES = {version: release.name for version, release in RELEASES.items()}
 
 
@@ -78,23 +79,29 @@ def test_the_list_names_a_release_to_follow_and_what_differs():
 def test_the_page_shows_what_was_seen_last_and_drops_what_is_gone(tmp_path: Path):
     (tmp_path / "test_one.py").write_text('pytestmark = pytest.mark.client("java")')
     page, titles = tmp_path / "page.md", {"java": "Java 4", "go": "Go 0"}
-    before = {"java": {"gone": {f"vela and {FOUR}": EQUAL}, "s": {f"vela and {FIVE}": DIFFERS}}}
+    before = {
+        "java": {
+            "gone": {f"vela and {FOUR}": [EQUAL, OLD_RUN]},
+            "s": {f"vela and {FIVE}": [DIFFERS, OLD_RUN]},
+        }
+    }
     page.with_suffix(".json").write_text(json.dumps(before))
 
     partly = Matrix(page, ("# Page",), titles, tmp_path)
-    partly.record("java", "s", {("vela", FOUR): LISTED}, again=True)
-    partly.record("go", "s", {("vela", FOUR): EQUAL})
+    partly.record("java", "s", {("vela", FOUR): LISTED}, NEW_RUN, again=True)
+    partly.record("go", "s", {("vela", FOUR): EQUAL}, NEW_RUN)
     partly.write()
     row = f"| s | java, go | listed (again): java; equal: go | **{DIFFERS}**: java; not run: go |"
     assert row in page.read_text()
     assert "| gone | java | equal | not run | not run |" in page.read_text()
-    assert f"* Vela and {FOUR}: 2 of 3 are equal, 1 differ as listed, 0 otherwise." in (
-        page.read_text()
-    )
+    assert (
+        f"* Vela and {FOUR}: 2 of 3 are equal, 1 differ as listed, 0 otherwise."
+        f" Results by run: {NEW_RUN} (2); {OLD_RUN} (1).\n"
+    ) in page.read_text()
 
     whole = Matrix(page, ("# Page",), titles, tmp_path)
     whole.expect("java", "s", "test_one.py")
-    whole.record("java", "s", {("vela", FIVE): EQUAL})
+    whole.record("java", "s", {("vela", FIVE): EQUAL}, NEW_RUN)
     whole.write()
     assert "| s | java | listed (again) | equal | not run |" in page.read_text()
     assert "gone" not in page.read_text()
