@@ -33,6 +33,7 @@ LOCK := build/lock/bin/pip-compile --quiet --generate-hashes --no-header --no-em
 help:
 	@echo 'make run      set up and start vela standalone (RUN_ARGS="--broker-port 6650 ...")'
 	@echo 'make test     set up and run the tests, in two processes (WORKERS=2)'
+	@echo 'make setup-dev  also what the tests need, among it the stock Python client'
 	@echo 'make test-slow  the tests that "make test" leaves to the night; test-many-examples: those of hypothesis with 2,000 examples'
 	@echo 'make setup-pipeline  $(PIPELINE_VENV) with Spark, for "vela pipeline" (Java 17 to run it)'
 	@echo 'make test-pipeline   the tests that need Spark (Java 17; Maven for Delta Lake); test-pipeline-all: the slow ones, too'
