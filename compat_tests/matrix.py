@@ -41,6 +41,7 @@ CLIENT_TITLES = {
     "java": "Java " + _pinned(CLIENTS / "java" / "pom.xml", r"<pulsar\.version>([^<]+)<"),
     **{name: f"Java {version}" for name, version in JAVA_CLIENTS.items()},
     "go": "Go " + _pinned(CLIENTS / "go" / "go.mod", r"pulsar-client-go v(\S+)"),
+    "rust": "Rust " + _pinned(CLIENTS / "rust" / "Cargo.toml", r'pulsar = { version = "=([^"]+)"'),
     **FRAMEWORKS,
 }
 SPARK_TITLES = {

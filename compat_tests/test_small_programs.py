@@ -1,13 +1,14 @@
-"""The clients of frameworks see the same on all servers: a few messages sent
-and received, and some refused once."""
+"""The clients of frameworks and the Rust crate see the same on all servers: a few messages sent and
+received, and some refused once."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from compat_tests.clients.builds import FRAMEWORKS, framework_command
+from compat_tests.clients.builds import FRAMEWORKS, framework_command, rust_command
 from compat_tests.conftest import drivers_of, player
 from compat_tests.smoke import SMOKE
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from compat_tests.servers import Servers
 
 SCENARIOS = ("round-trip", "redelivery")
+PROGRAMS = {name: partial(framework_command, name) for name in FRAMEWORKS} | {"rust": rust_command}
 
 
 def marks(client: str, scenario: str) -> list[pytest.MarkDecorator]:
@@ -28,7 +30,7 @@ def marks(client: str, scenario: str) -> list[pytest.MarkDecorator]:
 
 PLAYED = [
     pytest.param(client, scenario, marks=marks(client, scenario))
-    for client in FRAMEWORKS
+    for client in PROGRAMS
     for scenario in SCENARIOS
 ]
 
@@ -42,7 +44,7 @@ def client(
     """The name of one, and its programs."""
     name: str = request.param
     directory = tmp_path_factory.mktemp(name)
-    for drivers in drivers_of(name, lambda: framework_command(name), directory, keys_directory):
+    for drivers in drivers_of(name, PROGRAMS[name], directory, keys_directory):
         yield name, drivers
 
 

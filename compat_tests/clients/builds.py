@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from compat_tests.clients.driver import ClientAbsent
@@ -132,6 +133,26 @@ def framework_command(name: str) -> list[str]:
         *("-cp", f"{place / 'target' / 'classes'}:{place / 'target' / 'lib'}/*"),
         "vela.compat.Main",
     ]
+
+
+def rust_command() -> list[str]:
+    """Build the Rust program with cargo and give its command."""
+    cargo = shutil.which("cargo")
+    if cargo is None:
+        raise ClientAbsent("no `cargo` on the path: it builds the Rust client program")
+    place = CLIENTS / "rust"
+    protoc = place / "target" / "protoc"
+    protoc.parent.mkdir(exist_ok=True)
+    # The crate is built with protoc. That of grpcio-tools is among the packages of the tests.
+    protoc.write_text(f'#!/bin/sh\nexec {sys.executable} -m grpc_tools.protoc "$@"\n')
+    protoc.chmod(0o755)
+    build(
+        ["env", f"PROTOC={protoc}", cargo, "build", "--quiet", "--locked"],
+        place,
+        sources=[place / "Cargo.toml", place / "Cargo.lock", *sorted(place.glob("src/*.rs"))],
+        stamp=place / "target" / "built-from",
+    )
+    return [str(place / "target" / "debug" / "compat-rust")]
 
 
 def go_command() -> list[str]:
