@@ -34,6 +34,8 @@ ALIASES: Final[Mapping[str, Alias]] = {
 
 TLS_SWITCH: Final = "tlsEnabled"
 REFUSED: Final[Mapping[str, str]] = {
+    "bindAddresses": "Vela listens on one address: set bindAddress, the ports, and "
+    "internalListenerName",
     "brokerClientTlsEnabledWithKeyStore": "Vela reads PEM files: name them in "
     "brokerClientTrustCertsFilePath",
     "bookieAuthProviderFactoryClass": "Vela's bookie knows clients by their certificates: set "

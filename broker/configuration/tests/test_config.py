@@ -90,6 +90,13 @@ def test_authorization_that_cannot_be_had_is_refused(tmp_path: Path, more: str, 
     assert "\n" not in str(caught.value)
 
 
+def test_several_bind_addresses_are_refused_with_what_to_set(tmp_path: Path):
+    path = write(tmp_path, "bindAddresses=internal:pulsar://0.0.0.0:6650\n")
+    with pytest.raises(ConfigError, match="set bindAddress, the ports, and internalListenerName"):
+        load_config([path], {})
+    assert load_config([write(tmp_path, "bindAddresses=\n")], {}).config == DEFAULT_CONFIG
+
+
 def test_an_unknown_key_is_told_with_the_nearest_known_one(tmp_path: Path):
     path = write(tmp_path, "maxMesageSize=1\nzzz=1\nqqq=2\n")
     loaded = load_config([path], {})

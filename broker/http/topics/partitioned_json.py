@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from broker.http.topics.stats_sums import (
-    ADDED_UP,
-    ADDED_UP_OF_SUBSCRIPTIONS,
-    EARLIEST,
-    earliest,
-    with_oldest,
-)
+from broker.http.topics.stats_sums import ADDED_UP, add_subscription, with_oldest
 
 Json = dict[str, Any]
 _NOT_OF_THE_WHOLE: Final = ("ownerBroker", "topicEpoch", "publishers", "subscriptions")
@@ -27,9 +21,7 @@ def partitioned_stats(metadata: Json, per_part: bool, parts: list[tuple[str, Jso
             if known is None:
                 subscriptions[name] = {**row, "consumers": list(row["consumers"])}
                 continue
-            for field in ADDED_UP_OF_SUBSCRIPTIONS:
-                known[field] = known.get(field, 0) + row.get(field, 0)
-            known[EARLIEST] = earliest((known.get(EARLIEST, 0), row.get(EARLIEST, 0)))
+            add_subscription(known, row)
             known["consumers"] += row["consumers"]
     first = parts[0][1] if parts else {}
     total = {field: sum(stats.get(field, 0) for _name, stats in parts) for field in ADDED_UP}

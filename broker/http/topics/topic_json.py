@@ -18,10 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 from broker.http.streaming import encoded, json_array, json_fields, json_map
 from broker.http.topics.stats_sums import (
     ADDED_UP,
-    ADDED_UP_OF_SUBSCRIPTIONS,
-    EARLIEST,
     NO_BACKLOG_MS,
-    earliest,
+    add_subscription,
     with_oldest,
 )
 from broker.topics.subscription.statistics import iso_time, range_text
@@ -257,9 +255,7 @@ class PartitionedStats:
                 self._subscriptions[row.name] = (dict(row.fields), list(row.consumers))
             else:
                 fields, consumers = known
-                for field in ADDED_UP_OF_SUBSCRIPTIONS:
-                    fields[field] += row.fields[field]
-                fields[EARLIEST] = earliest((fields[EARLIEST], row.fields[EARLIEST]))
+                add_subscription(fields, row.fields)
                 consumers += row.consumers
             yield row.name, row.pieces() if self._per_part else iter(("",))
 
