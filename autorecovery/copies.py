@@ -80,6 +80,32 @@ class ReadPace:
 
 
 @final
+class Walk:
+    """An iterator over the entries of a copy, in batches: each begins after what was `done` of the
+    one before, and ends with its run. Whoever iterates says so before the next one."""
+
+    __slots__ = ("_entries_max", "_entry_id", "_last", "_runs")
+
+    def __init__(self, fragment: Fragment, place: int, entries_max: int) -> None:
+        self._runs = fragment.runs_at(place)
+        self._entries_max = entries_max
+        self._entry_id, self._last = 0, -1
+
+    def __iter__(self) -> Walk:
+        return self
+
+    def __next__(self) -> tuple[int, int]:
+        """(first, last) of at least one entry."""
+        if self._entry_id > self._last:
+            self._entry_id, self._last = next(self._runs)
+        return self._entry_id, min(self._last, self._entry_id + self._entries_max - 1)
+
+    def done(self, count: int) -> None:
+        """So many entries of the batch, from its first on; not more than it has."""
+        self._entry_id += count
+
+
+@final
 class CopyReader:
     """Looks at the copies of one ledger."""
 
@@ -151,20 +177,21 @@ class CopyReader:
                 _body, state = await self._read_or_tell(bookie_id, entry_id)
                 if state is not CopyState.PRESENT:
                     return state
-        for first, last in fragment.runs_at(place):
-            entry_id = first
-            while entry_id <= last:
-                end = min(last, entry_id + RUN_ENTRIES_MAX - 1)
-                bodies = await self.read_run(bookie_id, entry_id, end)
-                if not bodies:
-                    body, state = await self._read_or_tell(bookie_id, entry_id)
-                    if state is not CopyState.PRESENT:
-                        return state
-                    bodies = [body]
-                entry_id += len(bodies)
-                if self._pace is not None:
-                    await self._pace.pay(sum(map(len, bodies)))
+        walk = Walk(fragment, place, RUN_ENTRIES_MAX)
+        for first, last in walk:
+            bodies = await self.read_run(bookie_id, first, last)
+            if not bodies:
+                body, state = await self._read_or_tell(bookie_id, first)
+                if state is not CopyState.PRESENT:
+                    return state
+                bodies = [body]
+            walk.done(len(bodies))
+            await self._pay(sum(map(len, bodies)))
         return CopyState.PRESENT
+
+    async def _pay(self, size_bytes: int) -> None:
+        if self._pace is not None:
+            await self._pace.pay(size_bytes)
 
     async def _read_or_tell(self, bookie_id: str, entry_id: int) -> tuple[bytes, CopyState]:
         """`read`, with a line in the log about an entry that is not there."""
@@ -251,11 +278,9 @@ class Copier:
 
         Raises: NoSource, NotStored.
         """
-        for first, last in fragment.runs_at(place):
-            entry_id = first
-            while entry_id <= last:
-                end = min(last, entry_id + self._batch_entries - 1)
-                entry_id += await self._copy_run(fragment, place, entry_id, end, target)
+        walk = Walk(fragment, place, self._batch_entries)
+        for first, last in walk:
+            walk.done(await self._copy_run(fragment, place, first, last, target))
 
     async def fill(self, fragment: Fragment, place: int) -> None:
         """All entries again, to the bookie at this place of a settled fragment, which lacks some or
@@ -268,37 +293,33 @@ class Copier:
         """
         await self._complete(fragment, place)
         target = fragment.ensemble[place]
-        for first, last in fragment.runs_at(place):
-            entry_id = first
-            while entry_id <= last:
-                end = min(last, entry_id + self._batch_entries - 1)
-                intact = await self._reader.read_run(target, entry_id, end)
-                if intact:
-                    await self._add(target, entry_id, intact)
-                    entry_id += len(intact)
-                else:
-                    entry_id += await self._copy_run(fragment, place, entry_id, end, target)
+        walk = Walk(fragment, place, self._batch_entries)
+        for first, last in walk:
+            intact = await self._reader.read_run(target, first, last)
+            if intact:
+                await self._add(target, first, intact)
+                walk.done(len(intact))
+            else:
+                walk.done(await self._copy_run(fragment, place, first, last, target))
 
     async def _complete(self, fragment: Fragment, place: int) -> None:
         """Copy the entries that the bookie lacks or has damaged, with the rest of their batch.
         Raises: NoSource, NotStored."""
         target = fragment.ensemble[place]
         without_source: list[NoSource] = []
-        for first, last in fragment.runs_at(place):
-            entry_id = first
-            while entry_id <= last:
-                end = min(last, entry_id + self._batch_entries - 1)
-                intact = await self._reader.read_run(target, entry_id, end)
-                if intact:
-                    entry_id += len(intact)
-                    continue
-                try:
-                    entry_id += await self._copy_run(fragment, place, entry_id, end, target)
-                except NoSource as error:
-                    without_source.append(error)
-                    if len(without_source) == WITHOUT_SOURCE_MAX:
-                        raise
-                    entry_id += 1
+        walk = Walk(fragment, place, self._batch_entries)
+        for first, last in walk:
+            intact = await self._reader.read_run(target, first, last)
+            if intact:
+                walk.done(len(intact))
+                continue
+            try:
+                walk.done(await self._copy_run(fragment, place, first, last, target))
+            except NoSource as error:
+                without_source.append(error)
+                if len(without_source) == WITHOUT_SOURCE_MAX:
+                    raise
+                walk.done(1)
         if without_source:
             raise without_source[0]
 

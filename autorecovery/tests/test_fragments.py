@@ -5,9 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autorecovery.copies import Walk
 from autorecovery.fragments import (
     BAD,
     CopyState,
+    Fragment,
     Rest,
     bookies_of,
     findings,
@@ -199,3 +201,24 @@ def test_all_bookies_of_all_segments_are_named():
     ensembles = {0: ("a", "b", "c"), 5: ("a", "b", "d")}
 
     assert bookies_of(metadata_of(LedgerState.OPEN, ensembles=ensembles)) == set("abcd")
+
+
+def test_a_copy_is_walked_in_batches_that_begin_after_what_was_done():
+    walk = Walk(Fragment(3, 12, ("a", "b"), 2), 0, 4)
+    batches = []
+    for first, last in walk:
+        batches.append((first, last))
+        walk.done(1 if first == 3 else last - first + 1)
+    assert batches == [(3, 6), (4, 7), (8, 11), (12, 12)]
+
+
+def test_a_batch_of_a_copy_ends_with_its_run():
+    fragment = Fragment(3, 12, ("a", "b", "c"), 2)
+    for place in range(3):
+        walk = Walk(fragment, place, 5)
+        batches = []
+        for first, last in walk:
+            batches.append((first, last))
+            walk.done(last - first + 1)
+        assert batches == list(fragment.runs_at(place))
+    assert list(Walk(Fragment(3, 2, ("a",), 1), 0, 5)) == []
