@@ -6,7 +6,7 @@ cursors. (Entries of topics are written without waiting; see `managed_ledger/app
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, Self, final
+from typing import TYPE_CHECKING, Final, Protocol, Self, final
 
 import trio
 
@@ -14,9 +14,14 @@ from bookie.api import Status
 from ledgers.errors import LedgerError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from ledgers.entry_writer import EntryWriter, WriterListener
+
+
+RUN_BYTES_MAX: Final = 1024 * 1024
+"""Entries up to this size together are written as one run, which costs about as much as one entry
+does."""
 
 
 class LedgerMaker(Protocol):
@@ -108,8 +113,8 @@ class AwaitedLedger:
         progress = self._progress
         last = -1
         if progress.failure is None:
-            for data in entries:
-                last = self.writer.add(data)
+            for run in runs_of(entries):
+                last = self.writer.add_run(run) + len(run) - 1
             self.writer.kick()
         while progress.confirmed < last and progress.failure is None:
             if progress.retry_after_s:
@@ -121,3 +126,17 @@ class AwaitedLedger:
                 await progress.changed.wait()
         if progress.failure is not None:
             raise LedgerError(f"{self._what} {self.ledger_id}: {progress.failure}")
+
+
+def runs_of(entries: list[bytes]) -> Iterator[list[bytes]]:
+    """The entries in order. A run is larger than `RUN_BYTES_MAX` only if its one entry is."""
+    run: list[bytes] = []
+    size_bytes = 0
+    for data in entries:
+        if run and size_bytes + len(data) > RUN_BYTES_MAX:
+            yield run
+            run, size_bytes = [], 0
+        run.append(data)
+        size_bytes += len(data)
+    if run:
+        yield run

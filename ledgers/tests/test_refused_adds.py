@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookie.api import Status
-from ledgers.awaited_ledger import AwaitedLedger
+from ledgers.awaited_ledger import RUN_BYTES_MAX, AwaitedLedger, runs_of
 from ledgers.errors import LedgerError
 from ledgers.held_adds import DELAY_FIRST_S, DELAY_MAX_S, WINDOW_MAX, HeldAdds
 from ledgers.tests.test_ledgers import World, settle
@@ -138,3 +138,13 @@ async def test_a_ledger_that_fails_while_adds_are_held_says_so(autojump_clock):
         await settle()
         world.bookie.fenced.add(ledger.ledger_id)
     assert ledger.failed
+
+
+def test_what_is_appended_together_is_written_as_one_run_within_its_bound():
+    together = [b"names", b"positions", b"commit"]
+    assert list(runs_of(together)) == [together]
+    half = bytes(RUN_BYTES_MAX // 2)
+    larger = half + half + b"x"
+    entries = [half, half, b"x", larger, b"y"]
+    assert list(runs_of(entries)) == [[half, half], [b"x"], [larger], [b"y"]]
+    assert list(runs_of([])) == []

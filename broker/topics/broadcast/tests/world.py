@@ -86,12 +86,13 @@ class SnapshotWriter:
     def next_entry_id(self):
         return len(self.owner.ledgers[self.ledger_id]) + len(self.added)
 
-    def add(self, data):
+    def add_run(self, payloads):
         if self.owner.failing:
             raise LedgerError("no bookie")
-        self.added.append(data)
-        self.length_sent += len(data)
-        return self.next_entry_id - 1
+        first = self.next_entry_id
+        self.added += payloads
+        self.length_sent += sum(map(len, payloads))
+        return first
 
     def kick(self):
         entries = self.owner.ledgers[self.ledger_id]
