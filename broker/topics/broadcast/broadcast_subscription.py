@@ -64,8 +64,11 @@ class BroadcastSubscription(BroadcastMembers):
     def add_consumer(
         self, consumer: Consumer, request: SubscriptionRequest
     ) -> BroadcastConsumerHandle:
-        """Attach, or refuse with the reason."""
-        self.attach(consumer, request)
+        """Admit and attach, or refuse with the reason."""
+        self.check_open()
+        self.admission.attach(consumer, request)
+        self.active_at = self.clock.now()
+        self.sub_type = consumer.sub_type
         return BroadcastConsumerHandle(consumer, self, self)
 
     def in_the_way_of(self, consumer: Consumer) -> Consumer | None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, final
 from broker.topics.broadcast.moves import leave, seek, seek_to_time
 from broker.topics.broadcast.statistics import consumer_statistics
 from broker.topics.subscription.api import AckId
-from protocol.errors import ServiceNotReady
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -29,7 +28,7 @@ TYPE_NAME: Final = "Broadcast"
 class BroadcastConsumerHandle:
     """See `broker.topics.subscription.api.ConsumerHandle`."""
 
-    __slots__ = ("_call", "_members", "consumer", "subscription")
+    __slots__ = ("_members", "consumer", "subscription")
 
     type_name = TYPE_NAME
 
@@ -39,8 +38,6 @@ class BroadcastConsumerHandle:
         self.consumer = consumer
         self.subscription = subscription
         self._members = members
-        self._call: Callable[[BrokerError | None], None] | None = None
-        """What waits until its name is stored."""
 
     @property
     def topic(self) -> SubscriptionOwner:
@@ -49,16 +46,7 @@ class BroadcastConsumerHandle:
 
     def when_kept(self, call: Callable[[BrokerError | None], None]) -> None:
         """Its name is stored before it is answered, together with others that arrived meanwhile."""
-        self._call = call
-        self._members.keeper.tell_when_stored(self)
-
-    def stored(self, error: BrokerError | None) -> None:
-        """Its name is stored, or could not be."""
-        call, self._call = self._call, None
-        if error is None and self.consumer not in self._members.attached:
-            error = ServiceNotReady("The subscription was closed; try again")
-        if call is not None:
-            call(error)
+        self._members.keeper.call_when_stored(self.consumer, call)
 
     def announce(self) -> None:
         """All consumers are active. Tells it if the topic has ended."""

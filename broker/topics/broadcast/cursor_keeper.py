@@ -15,7 +15,7 @@ positions at a later time, so continuing from there skips no unacknowledged entr
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 import structlog
 import trio
@@ -32,7 +32,7 @@ from broker.topics.broadcast.snapshot_codec import (
 )
 from broker.topics.broadcast.virtual_cursors import CHUNK_SHIFT
 from ledgers.errors import LedgerError
-from protocol.errors import BrokerError, ServerError
+from protocol.errors import BrokerError, ServerError, ServiceNotReady
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from broker.topics.broadcast.snapshot_codec import ChunkKey
     from broker.topics.broadcast.snapshot_store import SnapshotStore
     from broker.topics.broadcast.virtual_cursors import VirtualCursors
+    from broker.topics.subscription.consumer import Consumer
     from broker.topics.subscription.ports import CursorPort
     from runtime.clock import Clock
 
@@ -57,13 +58,6 @@ STORM_CONSUMERS: Final = 50
 COMMIT_SECONDS_MIN: Final = 0.025
 
 _log = structlog.get_logger()
-
-
-class StoreWaiter(Protocol):
-    """Waits for changes to be stored."""
-
-    def stored(self, error: BrokerError | None) -> None:
-        """They are stored, or could not be."""
 
 
 def _no_one(_dropped: object) -> None:
@@ -85,6 +79,7 @@ class CursorKeeper:
         interval_seconds: float,
         on_dropped: Callable[[list[int]], None],
         on_advanced: Callable[[int], None],
+        attached: dict[Consumer, int],
     ) -> None:
         self._cursor = cursor
         self._cursors = cursors
@@ -95,6 +90,8 @@ class CursorKeeper:
         self._interval_seconds = interval_seconds
         self._on_dropped = on_dropped
         self._on_advanced = on_advanced
+        self._attached = attached
+        """The connected consumers. One that has left must not be answered SUCCESS."""
         self.marked = ordinals.of(cursor.mark_delete)
         """The ordinal of the main cursor."""
         ordinals.move_anchor(cursor.mark_delete, self.marked)
@@ -109,10 +106,11 @@ class CursorKeeper:
         """When the main cursor last advanced."""
         self._lowering = False
         self._wanted = 0
-        self._waiters: deque[StoreWaiter] = deque()
+        self._waiters: deque[Callable[[BrokerError | None], None]] = deque()
         self._waiters_wanted: deque[int] = deque()
-        """The state that each of the waiters waits for. One deque of pairs would need one more
+        """The state that each of the waiters waits for. One deque of triples would need one more
         object for each of them, all of which the garbage collector would visit."""
+        self._waiters_consumers: deque[Consumer] = deque()
         self._stored = 0
         self._attempts = 0
         self._wake = trio.Event()
@@ -160,25 +158,30 @@ class CursorKeeper:
         """There is a change that `commit` must wait for."""
         self._wanted += 1
 
-    def tell_when_stored(self, waiter: StoreWaiter) -> None:
-        """The same as `commit` for a waiter. Tells it at once if there is nothing to store."""
+    def call_when_stored(
+        self, consumer: Consumer, call: Callable[[BrokerError | None], None]
+    ) -> None:
+        """As `commit`, for an attached consumer. Calls at once if there is nothing to store;
+        otherwise a consumer that has left meanwhile gets an error."""
         if self._closed:
-            closing = "the subscription is being closed"
-            waiter.stored(BrokerError(ServerError.ServiceNotReady, closing))
+            call(ServiceNotReady("the subscription is being closed"))
         elif self._stored >= self._wanted or (self._store is None and not self._lowering):
-            waiter.stored(None)
+            call(None)
         else:
-            self._waiters.append(waiter)
+            self._waiters.append(call)
             self._waiters_wanted.append(self._wanted)
+            self._waiters_consumers.append(consumer)
             self._wake.set()
 
     async def _tell_waiters(self) -> None:
         """Tell those whose changes are stored; after a failure, all."""
-        waiters, wanted = self._waiters, self._waiters_wanted
+        waiters, wanted, consumers = self._waiters, self._waiters_wanted, self._waiters_consumers
         while waiters and (self.failure or self._closed or wanted[0] <= self._stored):
             for _ in range(min(CALLS_PER_TURN, len(waiters))):
+                error: BrokerError | None = None
                 if wanted[0] <= self._stored:
-                    error = None
+                    if consumers[0] not in self._attached:
+                        error = ServiceNotReady("The subscription was closed; try again")
                 elif self.failure or self._closed:
                     reason = self.failure or "the subscription is being closed"
                     error = BrokerError(
@@ -188,7 +191,8 @@ class CursorKeeper:
                 else:
                     break
                 wanted.popleft()
-                waiters.popleft().stored(error)
+                consumers.popleft()
+                waiters.popleft()(error)
             await trio.lowlevel.checkpoint()
 
     async def commit(self) -> None:

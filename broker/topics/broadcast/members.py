@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from broker.topics.subscription.consumer import Consumer
     from broker.topics.subscription.factory import TopicContext
     from broker.topics.subscription.ports import CursorPort
-    from broker.topics.subscription.request import SubscriptionRequest
     from protocol.position import Position
 
 
@@ -128,6 +127,7 @@ class BroadcastMembers:
             self.context.config.broadcast_snapshot_interval_millis / 1000,
             self._dropped,
             self.window.drop_up_to,
+            self.attached,
         )
 
     @property
@@ -144,16 +144,6 @@ class BroadcastMembers:
             if not key.startswith(INTERNAL_PREFIX)
         }
 
-    def attach(self, consumer: Consumer, request: SubscriptionRequest) -> None:
-        """Admit a consumer, or refuse with the reason.
-
-        Raises: BrokerError.
-        """
-        self.check_open()
-        self.admission.attach(consumer, request)
-        self.active_at = self.clock.now()
-        self.sub_type = consumer.sub_type
-
     async def commit(self) -> None:
         """Return when consumers that have joined, left or moved are stored in their current state.
 
@@ -163,7 +153,7 @@ class BroadcastMembers:
 
     def check_open(self) -> None:
         """Raises: BrokerError ServiceNotReady: it is being moved or closed."""
-        if not self.is_open:
+        if self._closed or self.seeking:
             raise ServiceNotReady("Subscription is fenced")
 
     @property

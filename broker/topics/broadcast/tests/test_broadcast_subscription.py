@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -662,3 +663,18 @@ async def test_an_entry_that_no_client_gets_is_acknowledged_for_everybody(
         assert world.subscription.backlog_entries == 0
         assert world.subscription.mark_delete_position() == last[-1]
         assert bad[-1] < last[-1]
+
+
+async def test_a_consumer_that_leaves_before_its_name_is_stored_is_not_answered_success(
+    autojump_clock,
+):
+    async with opened() as world:
+        stays, leaves = await world.join("stays"), await world.join("leaves")
+        answers = {}
+        for consumer in (stays, leaves):
+            world.handles[consumer].when_kept(partial(answers.__setitem__, consumer))
+        assert not answers
+        world.handles[leaves].remove()
+        await trio.sleep(1)
+        assert answers[stays] is None
+        assert "closed; try again" in str(answers[leaves])
