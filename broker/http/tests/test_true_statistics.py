@@ -98,6 +98,42 @@ async def test_chunks_that_were_published_are_counted(broker, http):
     assert (await http("GET", f"{T}/plain/stats"))[1]["msgChunkPublished"] is False
 
 
+async def test_chunks_that_were_delivered_are_counted(broker, http):
+    types = ("Exclusive", "Failover", "Shared", "Key_Shared")
+    for domain, all_types in (("persistent", types), ("non-persistent", types[:3])):
+        topic = f"{domain}://public/default/chunks"
+        chunks = [
+            c.send(
+                1,
+                0,
+                c.message(
+                    b"x", uuid="u", num_chunks_from_msg=2, total_chunk_msg_size=2, chunk_id=number
+                ),
+                is_chunk=True,
+            )
+            for number in range(2)
+        ]
+        opened = [
+            c.subscribe(topic, name, number, number, getattr(pb.CommandSubscribe, name))
+            for number, name in enumerate(all_types)
+        ]
+        flows = [c.flow(number, 10) for number in range(len(all_types))]
+        async with await converse(
+            broker,
+            ([c.connect(), *opened], pb.BaseCommand.SUCCESS, len(all_types)),
+            ([*flows, c.producer(topic, 1, 9)], pb.BaseCommand.PRODUCER_SUCCESS, 1),
+            (chunks, pb.BaseCommand.MESSAGE, 2 * len(all_types)),
+        ):
+            subscriptions = broker.service.topics[topic].subscriptions.values()
+            for each in subscriptions:
+                each.update_rates(broker.service.clock.now() + 1e-3)
+            stats = (await http("GET", f"{domain}/public/default/chunks/stats"))[1]
+            for name, row in stats["subscriptions"].items():
+                [consumer] = row["consumers"]
+                assert consumer["chunkedMessageRate"] == consumer["msgRateOut"] > 0, name
+                assert row["chunkedMessageRate"] == int(row["msgRateOut"]), name
+
+
 async def test_skipped_messages_are_not_delayed_any_more(broker, http):
     topic = f"{FULL}/d"
     due_ms = broker.service.clock.wall_ms() + 3_600_000

@@ -39,6 +39,27 @@ def chunk_slot(entry: Entry) -> int:
 
 
 @final
+class ChunksSeen:
+    """Whether a topic has had chunks since it was loaded. Until then no entry that is delivered is
+    looked at for one."""
+
+    __slots__ = ("any",)
+
+    def __init__(self) -> None:
+        self.any = False
+
+    def look(self, entry: Entry) -> None:
+        """The entry was read back: it may be the first chunk."""
+        if not self.any and is_chunk(entry):
+            self.any = True
+
+
+def is_chunk(entry: Entry) -> bool:
+    """Whether it is a part of a message."""
+    return may_have(entry.data, CHUNK_ID_TAG) and entry.metadata.HasField("chunk_id")
+
+
+@final
 class ChunksWaiting:
     """Positions of chunks, by the consumer for which they wait, and by slot."""
 

@@ -192,6 +192,7 @@ class Counters:
     __slots__ = (
         "acked_last_ms",
         "bytes_out",
+        "chunks_out",
         "consumed_last_ms",
         "entries_out",
         "flow_last_ms",
@@ -211,6 +212,7 @@ class Counters:
         self.consumed_last_ms = 0
         self.acked_last_ms = 0
         self.messages_dropped = 0
+        self.chunks_out = 0
 
 
 NO_OPTIONS: Final = KeySharedOptions()

@@ -53,7 +53,9 @@ class ManyDispatcher:
         self._delayed = DelayedIndex(context.delayed, context.topic_name)
         self._source = EntrySource(ledger, ledger.next_position(cursor.mark_delete))
         self._replays = ReplaySource(ledger, config.dispatcher_max_read_size_bytes)
-        self._outgoing = Outgoing(context.partition, expose=config.expose_broker_entry_metadata)
+        self._outgoing = Outgoing(
+            context.partition, context.chunks, expose=config.expose_broker_entry_metadata
+        )
         self._count_left = 0
         self._bytes_left = 0
         self._fill_replays = False

@@ -119,7 +119,7 @@ class SharedDispatcher(ManyDispatcher):
             else:
                 self._chunks.add(consumer, entry.position, slot)
             return True
-        self._sent_chunks = True
+        self._sent_chunks = self._context.chunks.any = True
         self._send(consumer, entry, slot)
         return True
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, final
 
 from broker.topics.subscription.acknowledgements import left_of
 from broker.topics.subscription.active_consumer import ActiveOrder
+from broker.topics.subscription.chunks import is_chunk
 from broker.topics.subscription.consumer import Delivery
 from broker.topics.subscription.entry_source import EntrySource
 from broker.topics.subscription.key_ranges import StickyRanges
@@ -73,7 +74,8 @@ class SingleDispatcher:
         self._filter: StickyRanges | None = None
         self._withheld = WithheldEntries(context.topic_name, cursor.name)
         expose = context.config.expose_broker_entry_metadata
-        self._outgoing = Outgoing(context.partition, expose=expose)
+        self._outgoing = Outgoing(context.partition, context.chunks, expose=expose)
+        self._chunks = context.chunks
         self.messages_out = 0
         self.bytes_out = 0
         self.entries_out = 0
@@ -240,8 +242,8 @@ class SingleDispatcher:
         run_ledger_id = entries[0].position[0]
         delivery = Delivery(self._context.partition, run_ledger_id)
         entry_ids, payloads = delivery.entry_ids, delivery.payloads
-        messages = size_bytes = 0
-        sent = 0
+        messages = size_bytes = sent = chunks = 0
+        seen = self._chunks
         for entry in entries:
             ledger_id, entry_id = entry.position
             if ledger_id != run_ledger_id:
@@ -253,6 +255,9 @@ class SingleDispatcher:
                 if not count:
                     self._skip_withheld(entry)
                     continue
+                seen.look(entry)
+            if seen.any and is_chunk(entry):
+                chunks += 1
             data = entry.data if as_stored else strip_broker_entry_metadata(entry.data)
             entry_ids.append(entry_id)
             payloads.append(data)
@@ -268,6 +273,7 @@ class SingleDispatcher:
             counters.messages_out += messages
             counters.bytes_out += size_bytes
             counters.entries_out += len(payloads)
+            counters.chunks_out += chunks
             counters.consumed_last_ms = self._clock.wall_ms()
             self._count(len(payloads), messages, size_bytes)
             delivery.size_bytes = size_bytes

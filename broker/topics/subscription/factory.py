@@ -7,8 +7,10 @@ the request opens it. The stock kinds claim everything and come last.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, final
+
+from broker.topics.subscription.chunks import ChunksSeen
 
 if TYPE_CHECKING:
     import trio
@@ -44,6 +46,8 @@ class TopicContext:
     delayed: DelayedBudget
     """The delayed messages of all subscriptions of the broker."""
     broker_unacked: BrokerUnacked | None = None
+    chunks: ChunksSeen = field(default_factory=ChunksSeen)
+    """Those of all subscriptions of the topic."""
 
 
 class SubscriptionKind(Protocol):

@@ -69,7 +69,7 @@ class NonPersistentSubscription:
         self._active: Consumer | None = None
         self._announced: set[Consumer] = set()
         self._outgoing = Outgoing(
-            context.partition, expose=context.config.expose_broker_entry_metadata
+            context.partition, context.chunks, expose=context.config.expose_broker_entry_metadata
         )
         self._withheld = WithheldEntries(context.topic_name, name)
         self._closed = False

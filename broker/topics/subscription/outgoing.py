@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from broker.topics.subscription.chunks import is_chunk
 from broker.topics.subscription.consumer import Delivery
 from protocol.ack_set import from_words
 from protocol.metadata import strip_broker_entry_metadata
 
 if TYPE_CHECKING:
     from broker.ground.entry import Entry
+    from broker.topics.subscription.chunks import ChunksSeen
     from broker.topics.subscription.consumer import Consumer
 
 ACK_WORDS_MAX: Final = 16_384
@@ -29,13 +31,14 @@ def ack_bits(words: tuple[int, ...]) -> int:
 class Batch:
     """The entries that one consumer gets in this step."""
 
-    __slots__ = ("deliveries", "entries", "last", "messages", "size_bytes")
+    __slots__ = ("chunks", "deliveries", "entries", "last", "messages", "size_bytes")
 
     def __init__(self, first: Delivery) -> None:
         self.deliveries = [first]
         self.last = first
         self.entries = 0
         self.messages = 0
+        self.chunks = 0
         self.size_bytes = 0
 
     def begin(self, delivery: Delivery) -> Delivery:
@@ -49,10 +52,11 @@ class Batch:
 class Outgoing:
     """The entries that one dispatch step sends, by consumer."""
 
-    __slots__ = ("_batches", "_expose", "_partition")
+    __slots__ = ("_batches", "_chunks", "_expose", "_partition")
 
-    def __init__(self, partition: int, *, expose: bool) -> None:
+    def __init__(self, partition: int, chunks: ChunksSeen, *, expose: bool) -> None:
         self._partition = partition
+        self._chunks = chunks
         self._expose = expose
         """Whether clients that ask for the 0x0e02 header of an entry get it."""
         self._batches: dict[Consumer, Batch] = {}
@@ -83,14 +87,16 @@ class Outgoing:
         size = len(data)
         delivery.add(entry_id, data, redelivery_count, ack_set)
         batch.entries += 1
+        if self._chunks.any and is_chunk(entry):
+            batch.chunks += 1
         batch.messages += messages
         batch.size_bytes += size
         consumer.permits.spend(messages)
         return size
 
     def add_entries(self, consumer: Consumer, entries: list[Entry], messages: int) -> int:
-        """`add` of entries that were not delivered before, none of which is partly acked. They hold
-        `messages` messages. Returns their bytes."""
+        """`add` of entries that were not delivered before, none of which is partly acked, or a
+        chunk. They hold `messages` messages. Returns their bytes."""
         batch = self._batches.get(consumer)
         if batch is None:
             delivery = Delivery(self._partition, entries[0].position[0])
@@ -127,6 +133,7 @@ class Outgoing:
             counters.messages_out += batch.messages
             counters.bytes_out += batch.size_bytes
             counters.entries_out += batch.entries
+            counters.chunks_out += batch.chunks
             counters.consumed_last_ms = now_ms
             entries += batch.entries
             messages += batch.messages

@@ -16,16 +16,26 @@ if TYPE_CHECKING:
 class Rates:
     """How fast the counters of a consumer rose, per second."""
 
-    __slots__ = ("_before", "_since", "acks", "bytes_out", "dropped", "messages_out", "redelivered")
+    __slots__ = (
+        "_before",
+        "_since",
+        "acks",
+        "bytes_out",
+        "chunks",
+        "dropped",
+        "messages_out",
+        "redelivered",
+    )
 
     def __init__(self, now: float) -> None:
         self._since = now
-        self._before = (0, 0, 0, 0, 0)
+        self._before = (0, 0, 0, 0, 0, 0)
         self.messages_out = 0.0
         self.bytes_out = 0.0
         self.redelivered = 0.0
         self.acks = 0.0
         self.dropped = 0.0
+        self.chunks = 0.0
 
     def sample(self, counters: Counters, now: float) -> None:
         """Close the window."""
@@ -38,9 +48,11 @@ class Rates:
             counters.messages_redelivered,
             counters.messages_acked,
             counters.messages_dropped,
+            counters.chunks_out,
         )
         rates = [(new - old) / seconds for new, old in zip(after, self._before, strict=True)]
-        self.messages_out, self.bytes_out, self.redelivered, self.acks, self.dropped = rates
+        self.messages_out, self.bytes_out, self.redelivered, self.acks = rates[:4]
+        self.dropped, self.chunks = rates[4:]
         self._since, self._before = now, after
 
 

@@ -60,6 +60,7 @@ def consumer_statistics(
         byte_rate_out=rates.bytes_out,
         redeliver_rate=rates.redelivered,
         ack_rate=rates.acks,
+        chunk_rate=rates.chunks,
         drop_rate=rates.dropped if dispatcher is None else None,
         key_hash_ranges=None if ranges is None else tuple(ranges),
         draining_hashes=() if dispatcher is None else dispatcher.draining_of(consumer),

@@ -70,6 +70,7 @@ class ConsumerStatistics:
     byte_rate_out: float = 0.0
     redeliver_rate: float = 0.0
     ack_rate: float = 0.0
+    chunk_rate: float = 0.0
     drop_rate: float | None = None
     key_hash_ranges: tuple[tuple[int, int], ...] | None = None
     draining_hashes: tuple[DrainingHash, ...] = ()
@@ -88,7 +89,7 @@ class ConsumerStatistics:
             "msgOutCounter": self.messages_out,
             "msgRateRedeliver": self.redeliver_rate,
             "messageAckRate": self.ack_rate,
-            "chunkedMessageRate": 0.0,
+            "chunkedMessageRate": self.chunk_rate,
             "consumerName": self.consumer_name,
             "availablePermits": self.available_permits,
             "unackedMessages": self.unacked_messages,
@@ -134,6 +135,7 @@ class ConsumerSums:
     byte_rate_out: float = 0.0
     redeliver_rate: float = 0.0
     ack_rate: float = 0.0
+    chunk_rate: float = 0.0
     draining_hashes: int = 0
     draining_unacked_messages: int = 0
     consumed_last_ms: int = 0
@@ -145,6 +147,7 @@ class ConsumerSums:
         self.byte_rate_out += row.byte_rate_out
         self.redeliver_rate += row.redeliver_rate
         self.ack_rate += row.ack_rate
+        self.chunk_rate += row.chunk_rate
         self.draining_hashes += len(row.draining_hashes)
         for draining in row.draining_hashes:
             self.draining_unacked_messages += draining.unacked_messages
@@ -203,7 +206,7 @@ class SubscriptionStatistics:
             "msgOutCounter": self.messages_out,
             "msgRateRedeliver": sums.redeliver_rate,
             "messageAckRate": sums.ack_rate,
-            "chunkedMessageRate": 0,
+            "chunkedMessageRate": int(sums.chunk_rate),
             "msgBacklog": self.backlog_entries,
             "backlogSize": backlog_size,
             "earliestMsgPublishTimeInBacklog": 0,

@@ -38,6 +38,9 @@ class NonPersistentTopic(Topic):
             return  # the producer is being sent away, and its client sends this again
         message_count = count_messages(send.payload)
         producer.messages_in += message_count or 1
+        if send.is_chunk:
+            producer.chunks_in += 1
+            self.chunks_seen.any = True
         producer.bytes_in += len(send.payload)
         if self._arrived is None:
             self._arrived = []

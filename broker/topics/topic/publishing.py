@@ -131,6 +131,7 @@ class PublishingTopic(Topic):
         producer.messages_in += claimed
         if send.is_chunk:
             producer.chunks_in += 1
+            self.chunks_seen.any = True
         producer.bytes_in += size
         interceptor = services.entry_interceptor
         if interceptor is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from broker.ground.operations import Outcome
+from broker.topics.subscription.chunks import ChunksSeen
 from broker.topics.subscription.compatibility import check_reads_compacted
 from broker.topics.subscription.factory import TopicContext
 from broker.topics.subscription.limits import SubscriptionLimits
@@ -52,6 +53,7 @@ class TopicSubscriptions(TopicProducers):
         "_failed_subscriptions",
         "_subscription_limits",
         "bytes_out_before",
+        "chunks_seen",
         "messages_out_before",
         "subscriptions",
     )
@@ -61,6 +63,7 @@ class TopicSubscriptions(TopicProducers):
         self.subscriptions: dict[str, Subscription] = {}
         self.messages_out_before = 0
         self.bytes_out_before = 0
+        self.chunks_seen = ChunksSeen()
         self._abandoned: dict[str, Subscription] | None = None
         """Non-durable subscriptions whose cursors are still to be dropped; None: never any."""
         self._failed_subscriptions = _NO_SUBSCRIPTIONS
@@ -95,6 +98,7 @@ class TopicSubscriptions(TopicProducers):
             broker_unacked=services.broker_unacked,
             operations=self.operations,
             limits=self._subscription_limits,
+            chunks=self.chunks_seen,
         )
 
     async def open_subscription(self, request: SubscriptionRequest) -> Subscription:
