@@ -36,18 +36,34 @@ def message_frames(
     Raises: IndexError: a slot is outside of the column. ValueError: `rest` has more than 100 bytes,
         or `data` has 2 GB.
     """
+    frames = [data] * (2 * len(slots))
+    frames[::2] = _heads(slots, consumers, rest, len(data))
+    return frames
+
+
+def message_heads(
+    slots: array[int], consumers: array[int], rest: bytes, payload_size: int
+) -> bytes:
+    """The heads of `message_frames` in one block. `payload_size`: of the payload that follows each
+    of them. Raises as `message_frames` does."""
+    return b"".join(_heads(slots, consumers, rest, payload_size))
+
+
+def _heads(
+    slots: array[int], consumers: array[int], rest: bytes, payload_size: int
+) -> list[bytes]:
     if len(rest) > REST_MAX:
         raise ValueError("too much follows the id of the consumer")
-    if len(data) > _DATA_MAX:
+    if not 0 <= payload_size <= _DATA_MAX:
         raise ValueError("a frame with so large a payload has a size of more than 31 bits")
-    starts = [_start(0x09_4A, 1 + size + len(rest), len(data)) for size in range(_ID_MAX + 1)]
-    frames = [data] * (2 * len(slots))
-    for number, slot in enumerate(slots):
+    starts = [_start(0x09_4A, 1 + size + len(rest), payload_size) for size in range(_ID_MAX + 1)]
+    heads = []
+    for slot in slots:
         if slot < 0:
             raise IndexError("a slot is outside of the column")
         consumer = _varint(consumers[slot])
-        frames[2 * number] = starts[len(consumer)] + consumer + rest
-    return frames
+        heads.append(starts[len(consumer)] + consumer + rest)
+    return heads
 
 
 def update_slots(

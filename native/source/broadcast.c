@@ -14,6 +14,7 @@ enum { SLOT_BYTES = sizeof(int32_t), CELL_BYTES = sizeof(int64_t) };
 /* The content of a MESSAGE: a tag, the id of the consumer, and the rest. */
 enum { CONSUMER_ID_TAG = 0x08, ID_TAG_BYTES = 1, REST_BYTES_MAX = 100 };
 enum { CONTENT_BYTES_NEEDED = ID_TAG_BYTES + VARINT_BYTES_MAX + REST_BYTES_MAX };
+enum { HEAD_BYTES_MAX = CONTENT_AT + CONTENT_BYTES_NEEDED };
 _Static_assert((int)CONTENT_BYTES_NEEDED <= (int)CONTENT_BYTES_MAX,
                "the size of a content takes one byte");
 
@@ -30,27 +31,44 @@ static inline Py_ssize_t cell_of(const Py_buffer *slots, Py_ssize_t at, const Py
     return -1;
 }
 
-/* The head of a frame, up to its payload. NULL with an exception. */
-static inline PyObject *message_head(uint64_t consumer_id, const Py_buffer *rest,
-                                     size_t payload_size) {
-    uint8_t head[CONTENT_AT + CONTENT_BYTES_NEEDED];
+/* Whether the sizes have a place in a frame. If not, there is an exception. */
+static inline bool fit_a_frame(const Py_buffer *rest, Py_ssize_t payload_size) {
+    if (rest->len > REST_BYTES_MAX) {
+        PyErr_Format(PyExc_ValueError, "too much follows the id of the consumer");
+        return false;
+    }
+    if (payload_size < 0 || payload_size > PAYLOAD_BYTES_MAX) {
+        PyErr_Format(PyExc_ValueError,
+                     "a frame with so large a payload has a size of more than 31 bits");
+        return false;
+    }
+    return true;
+}
+
+/* Writes the head of a frame, up to its payload: at most HEAD_BYTES_MAX. Returns its end. */
+static inline uint8_t *put_head(uint8_t *head, uint64_t consumer_id, const Py_buffer *rest,
+                                size_t payload_size) {
     uint8_t *content = head + CONTENT_AT, *to = content;
     *to++ = CONSUMER_ID_TAG;
     to = put_varint(to, consumer_id);
     to = put_bytes(to, rest->buf, (size_t)rest->len);
     put_command_start(head, MESSAGE, (size_t)(to - content), payload_size);
-    return PyBytes_FromStringAndSize((const char *)head, to - head);
+    return to;
+}
+
+/* The same as an object. NULL with an exception. */
+static inline PyObject *message_head(uint64_t consumer_id, const Py_buffer *rest,
+                                     size_t payload_size) {
+    uint8_t head[HEAD_BYTES_MAX];
+    uint8_t *end = put_head(head, consumer_id, rest, payload_size);
+    return PyBytes_FromStringAndSize((const char *)head, end - head);
 }
 
 PyObject *message_frames(PyObject *module, PyObject *arguments) {
     BUFFER slots = {0}, consumers = {0}, rest = {0};
     PyObject *payload;
     if (!PyArg_ParseTuple(arguments, "y*y*y*S", &slots, &consumers, &rest, &payload)) return NULL;
-    if (rest.len > REST_BYTES_MAX)
-        return PyErr_Format(PyExc_ValueError, "too much follows the id of the consumer");
-    if (PyBytes_GET_SIZE(payload) > PAYLOAD_BYTES_MAX)
-        return PyErr_Format(PyExc_ValueError,
-                            "a frame with so large a payload has a size of more than 31 bits");
+    if (!fit_a_frame(&rest, PyBytes_GET_SIZE(payload))) return NULL;
     Py_ssize_t count = count_of(&slots);
     OWNED *frames = PyList_New(2 * count);
     if (!frames) return NULL;
@@ -66,6 +84,31 @@ PyObject *message_frames(PyObject *module, PyObject *arguments) {
         PyList_SET_ITEM(frames, 2 * at + 1, Py_NewRef(payload));
     }
     return Py_NewRef(frames);
+}
+
+PyObject *message_heads(PyObject *module, PyObject *arguments) {
+    BUFFER slots = {0}, consumers = {0}, rest = {0};
+    Py_ssize_t payload_size;
+    if (!PyArg_ParseTuple(arguments, "y*y*y*n", &slots, &consumers, &rest, &payload_size))
+        return NULL;
+    if (!fit_a_frame(&rest, payload_size)) return NULL;
+    Py_ssize_t count = count_of(&slots);
+    if (count > PY_SSIZE_T_MAX / HEAD_BYTES_MAX) return PyErr_NoMemory();
+    PyObject *heads = PyBytes_FromStringAndSize(NULL, count * HEAD_BYTES_MAX);
+    if (!heads) return NULL;
+
+    const uint64_t *consumer_ids = consumers.buf;
+    uint8_t *to = bytes_of(heads);
+    for (Py_ssize_t at = 0; at < count; at++) {
+        Py_ssize_t cell = cell_of(&slots, at, &consumers);
+        if (cell < 0) {
+            Py_DECREF(heads);
+            return NULL;
+        }
+        to = put_head(to, consumer_ids[cell], &rest, (size_t)payload_size);
+    }
+    _PyBytes_Resize(&heads, to - bytes_of(heads)); /* NULL with an exception if it fails */
+    return heads;
 }
 
 PyObject *update_slots(PyObject *module, PyObject *arguments) {

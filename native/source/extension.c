@@ -10,9 +10,12 @@ static PyMethodDef functions[] = {
     FUNCTION(crc32c_payloads),
     FUNCTION(log_records),
     FUNCTION(message_frames),
+    FUNCTION(message_heads),
     FUNCTION(message_run),
     FUNCTION(put_records),
     FUNCTION(read_sends),
+    FUNCTION(send_strip),
+    FUNCTION(strip_place),
     FUNCTION(update_slots),
     {NULL, NULL, 0, NULL},
 };

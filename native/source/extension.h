@@ -35,6 +35,7 @@ static inline uint8_t *put_bytes(uint8_t *to, const void *from, size_t size) {
 /* Each is in the file of its part. */
 PyObject *batch_rows(PyObject *module, PyObject *arguments);      /* batches.c */
 PyObject *message_frames(PyObject *module, PyObject *arguments);  /* broadcast.c */
+PyObject *message_heads(PyObject *module, PyObject *arguments);   /* broadcast.c */
 PyObject *update_slots(PyObject *module, PyObject *arguments);    /* broadcast.c */
 PyObject *ack_table(PyObject *module, PyObject *arguments);       /* ack_table.c */
 PyObject *crc32c(PyObject *module, PyObject *arguments);          /* checksums.c */
@@ -42,6 +43,8 @@ PyObject *message_run(PyObject *module, PyObject *arguments);     /* delivering.
 PyObject *crc32c_payloads(PyObject *module, PyObject *arguments); /* reading.c */
 PyObject *log_records(PyObject *module, PyObject *arguments);     /* records.c */
 PyObject *read_sends(PyObject *module, PyObject *arguments);      /* sends.c */
+PyObject *send_strip(PyObject *module, PyObject *arguments);      /* strips.c */
+PyObject *strip_place(PyObject *module, PyObject *arguments);     /* strips.c */
 PyObject *crc32c_bodies(PyObject *module, PyObject *arguments);   /* writing.c */
 PyObject *put_records(PyObject *module, PyObject *arguments);     /* writing.c */
 

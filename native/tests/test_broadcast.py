@@ -44,6 +44,9 @@ def test_each_frame_of_a_strip_has_its_consumers_id(native: ModuleType) -> None:
     assert frames[::2] == [head_of(9, 0x4A, content, len(data)) for content in contents]
     assert frames[1::2] == [data] * len(slots)
     assert native.message_frames(numbers(), array("Q"), rest, data) == []
+    heads = native.message_heads(slots, array("Q", IDS), rest, len(data))
+    assert heads == b"".join(frames[::2])
+    assert native.message_heads(numbers(), array("Q"), rest, len(data)) == b""
 
 
 def test_the_largest_rest_and_payload_keep_their_sizes(native: ModuleType) -> None:
@@ -54,17 +57,24 @@ def test_the_largest_rest_and_payload_keep_their_sizes(native: ModuleType) -> No
     assert int.from_bytes(head[4:8], "big") == len(head) - 8 == 4 + head[11]
     with pytest.raises(ValueError, match="too much"):
         native.message_frames(numbers(0), array("Q", [1]), bytes(101), data)
+    with pytest.raises(ValueError, match="too much"):
+        native.message_heads(numbers(0), array("Q", [1]), bytes(101), 1)
 
 
 def test_a_payload_whose_size_has_no_place_in_a_frame_is_refused(native: ModuleType) -> None:
     with pytest.raises(ValueError, match="31 bits"):
         native.message_frames(numbers(0), array("Q", [1]), b"", bytes(2**32))
+    for size in (-1, 2**31):
+        with pytest.raises(ValueError, match="31 bits"):
+            native.message_heads(numbers(0), array("Q", [1]), b"", size)
 
 
 @pytest.mark.parametrize("slot", [-1, 3, 2**31 - 1, -(2**31)])
 def test_a_slot_outside_of_a_column_is_refused(native: ModuleType, slot: int) -> None:
     with pytest.raises(IndexError):
         native.message_frames(numbers(0, slot), array("Q", [1, 2, 3]), b"", b"")
+    with pytest.raises(IndexError):
+        native.message_heads(numbers(0, slot), array("Q", [1, 2, 3]), b"", 0)
     with pytest.raises(IndexError):
         native.update_slots(numbers(0, slot), array("q", [1, 2, 3]), 1, 1, 0)
 
