@@ -133,6 +133,7 @@ HOT_MODULES: Final = (
     "broker.net.request_tasks",
     "broker.net.send_handler",
     "broker.net.session",
+    "broker.net.strip",
     "broker.ground.operations",
     "broker.topics.subscription.acknowledgements",
     "broker.topics.subscription.chunks",

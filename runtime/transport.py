@@ -41,6 +41,17 @@ Take = Callable[[bytes | None], Taken]
 """Called with each piece received. None means: continue with the rest of the last piece."""
 
 
+class Strip(Protocol):
+    """Bytes in order that send themselves to a socket, because they are too many buffers."""
+
+    def send(self, descriptor: int, bytes_max: int) -> int:
+        """Send at most `bytes_max` bytes of what is left. Returns the number of bytes taken, of
+        which the strip is told by its owner. Raises: as `socket.send` does."""
+
+    def buffers(self, bytes_max: int) -> list[bytes | memoryview]:
+        """What `send` would send."""
+
+
 class Transport(Protocol):
     """One connection."""
 
@@ -61,6 +72,12 @@ class Transport(Protocol):
 
     async def send(self, buffers: Sequence[bytes | memoryview]) -> int:
         """Like `send_nowait`, but waits until at least one byte is taken."""
+
+    def send_strip_nowait(self, strip: Strip, bytes_max: int) -> int:
+        """Like `send_nowait` with at most so many bytes of a strip."""
+
+    async def send_strip(self, strip: Strip, bytes_max: int) -> int:
+        """Like `send_strip_nowait`, but waits until at least one byte is taken."""
 
     async def receive(self) -> bytes:
         """The next bytes; empty when the other side has closed.
@@ -150,6 +167,23 @@ class SocketTransport:
         while True:
             await self._wait(trio.lowlevel.wait_writable)
             taken = self.send_nowait(buffers)
+            if taken:
+                return taken
+
+    def send_strip_nowait(self, strip: Strip, bytes_max: int) -> int:
+        """See Transport."""
+        try:
+            return strip.send(self._socket.fileno(), bytes_max)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError as error:
+            raise trio.BrokenResourceError(str(error)) from error
+
+    async def send_strip(self, strip: Strip, bytes_max: int) -> int:
+        """See Transport."""
+        while True:
+            await self._wait(trio.lowlevel.wait_writable)
+            taken = self.send_strip_nowait(strip, bytes_max)
             if taken:
                 return taken
 
@@ -323,6 +357,15 @@ class StreamTransport:
         except trio.ClosedResourceError as error:
             raise trio.BrokenResourceError("connection closed") from error
         return len(data)
+
+    def send_strip_nowait(self, strip: Strip, bytes_max: int) -> int:
+        """See `send_nowait`."""
+        del strip, bytes_max
+        return self.send_nowait(())
+
+    async def send_strip(self, strip: Strip, bytes_max: int) -> int:
+        """See Transport."""
+        return await self.send(strip.buffers(bytes_max))
 
     async def receive(self) -> bytes:
         """The next bytes; empty when the other side has closed."""

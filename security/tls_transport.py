@@ -39,7 +39,7 @@ from security.slices import SliceUnderWay, slices_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from runtime.transport import Take, Transport
+    from runtime.transport import Strip, Take, Transport
     from security.handshakes import Handshakes
 
     ReadInto = Callable[[int, memoryview], int]
@@ -417,6 +417,14 @@ class TlsTransport:
         while not (taken := self.send_nowait(buffers)):
             await self._send_some()
         return taken
+
+    def send_strip_nowait(self, strip: Strip, bytes_max: int) -> int:
+        """See Transport."""
+        return self.send_nowait(strip.buffers(bytes_max))
+
+    async def send_strip(self, strip: Strip, bytes_max: int) -> int:
+        """See Transport."""
+        return await self.send(strip.buffers(bytes_max))
 
     def _queue_records(self) -> None:
         """Queue the records that OpenSSL sends of its own accord."""

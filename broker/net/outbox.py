@@ -4,18 +4,19 @@ All output put during one turn of the event loop leaves with one system call. Th
 that it has new output and is flushed when the turn ends (`broker.ground.turn`).
 
 Large buffers are never copied. Small ones are joined: measured on loopback, joining is faster below
-about 1 KB per buffer and `sendmsg` of separate buffers above.
+about 1 KB per buffer and `sendmsg` of separate buffers above. A strip of frames with one payload
+(`broker.net.strip`) is one piece of output, which sends itself.
 
 Invariants: bytes leave in the order in which they were put; `pending_bytes` is the sum of the
-buffers that the kernel has not yet taken; while the kernel takes no more (`_stalled`), only the
-writer task sends, and the bytes count in the budget of all connections.
+buffers and strips that the kernel has not yet taken; while the kernel takes no more (`_stalled`),
+only the writer task sends, and the bytes count in the budget of all connections.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import trio
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from broker.ground.turn import Turns
     from broker.limits.output_budget import OutputBudget
+    from broker.net.strip import FrameStrip
     from runtime.transport import Transport
 
 Buffer = bytes | memoryview
@@ -41,9 +43,20 @@ It takes half a millisecond, and on loopback a part of the receiver's work is in
 YIELDING_SEND_BYTES_MAX = 256 * 1024
 """The same for the writer task while messages are being published (`runtime.rounds`)."""
 
+STRIP_REST_SHARE: Final = 8
+"""A strip is sent whole if it passes the bound of a step by no more than this part of it: a strip
+is cut for one step, and its last message passes the bound."""
+
 
 def _nothing() -> None:
     """The callback before the owner has set one."""
+
+
+def _strip_bytes(strip: FrameStrip, bytes_max: int) -> int:
+    """How much of a strip one step sends (STRIP_REST_SHARE)."""
+    if strip.size_bytes <= bytes_max + bytes_max // STRIP_REST_SHARE:
+        return strip.size_bytes
+    return bytes_max
 
 
 @final
@@ -51,6 +64,7 @@ class Outbox:
     """Pending output of one connection."""
 
     __slots__ = (
+        "_back",
         "_budget",
         "_buffers",
         "_closed",
@@ -61,6 +75,7 @@ class Outbox:
         "_sent_bytes_total",
         "_stalled",
         "_start_writer",
+        "_strips",
         "_transport",
         "_turns",
         "_wake",
@@ -87,6 +102,11 @@ class Outbox:
         self._on_writable = on_writable
         self._start_writer = start_writer
         self._buffers: deque[Buffer] = deque()
+        """What comes before the first strip."""
+        self._strips: deque[tuple[FrameStrip, deque[Buffer]]] = deque()
+        """Each with the buffers that follow it."""
+        self._back = self._buffers
+        """The buffers after the last strip."""
         self._drained: trio.Event | None = None
         self._marked = False
         self._stalled = False
@@ -136,7 +156,7 @@ class Outbox:
         size = 0
         for buffer in buffers:
             size += len(buffer)
-        self._buffers.extend(buffers)
+        self._back.extend(buffers)
         self.pending_bytes += size
         if not self._marked:
             self._marked = True
@@ -148,8 +168,21 @@ class Outbox:
         """Like `append`, for a caller that already knows the total size of the buffers."""
         if self._failed:
             return
-        self._buffers.extend(buffers)
+        self._back.extend(buffers)
         self.pending_bytes += size_bytes
+        if not self._marked:
+            self._marked = True
+            self._turns.has_output(self)
+        if self.pending_bytes > self._budget.high_water_bytes:
+            self._pass_high_water()
+
+    def append_strip(self, strip: FrameStrip) -> None:
+        """Like `append`, for a strip of which nothing has been sent."""
+        if self._failed:
+            return
+        self._back = deque()
+        self._strips.append((strip, self._back))
+        self.pending_bytes += strip.size_bytes
         if not self._marked:
             self._marked = True
             self._turns.has_output(self)
@@ -176,7 +209,7 @@ class Outbox:
             return
         self._closed = True
         self._failed = self._failed or reason
-        self._buffers.clear()
+        self._clear()
         self.pending_bytes = 0
         self._count()
         self._wake.set()
@@ -198,7 +231,7 @@ class Outbox:
         except trio.BrokenResourceError as error:
             self.fail(f"sending failed: {error}")
             return
-        if self._buffers:
+        if self.pending_bytes:
             self._stalled = True
             self._wake.set()
             self.held_since = self.moved_at = self._budget.now()
@@ -220,10 +253,16 @@ class Outbox:
 
     def _send_inline(self) -> None:
         budget_bytes = SEND_BYTES_MAX
-        while self._buffers and budget_bytes > 0:
-            batch, size = self._next_batch(budget_bytes)
-            taken = self._transport.send_nowait(batch)
-            self._took(taken)
+        while self.pending_bytes and budget_bytes > 0:
+            if self._buffers:
+                batch, size = self._next_batch(budget_bytes)
+                taken = self._transport.send_nowait(batch)
+                self._took(taken)
+            else:
+                strip = self._strips[0][0]
+                size = _strip_bytes(strip, budget_bytes)
+                taken = self._transport.send_strip_nowait(strip, size)
+                self._took_of_strip(taken)
             if taken < size:
                 return
             budget_bytes -= size
@@ -231,7 +270,8 @@ class Outbox:
     def _next_batch(self, bytes_max: int) -> tuple[list[Buffer], int]:
         """The next buffers to hand to the kernel (still queued), joined if that is cheaper."""
         buffers = self._buffers
-        if len(buffers) <= BUFFERS_PER_CALL_MAX and self.pending_bytes <= bytes_max:
+        is_all = not self._strips and self.pending_bytes <= bytes_max
+        if is_all and len(buffers) <= BUFFERS_PER_CALL_MAX:
             batch = list(buffers)
             size = self.pending_bytes
         else:
@@ -249,20 +289,35 @@ class Outbox:
         return batch, size
 
     def _took(self, count: int) -> None:
-        """Remove `count` bytes from the front."""
+        """Remove `count` bytes from the buffers at the front."""
+        buffers = self._buffers
+        if count == self.pending_bytes:
+            buffers.clear()
+        left = count
+        while buffers:
+            size = len(buffers[0])
+            if size > left:
+                if left:
+                    buffers[0] = memoryview(buffers[0])[left:]
+                break
+            left -= size
+            buffers.popleft()
+        self._sent(count)
+
+    def _took_of_strip(self, count: int) -> None:
+        """Remove `count` bytes from the strip at the front."""
+        strip = self._strips[0][0]
+        strip.took(count)
+        if not strip.size_bytes:
+            self._buffers = self._strips.popleft()[1]
+        self._sent(count)
+
+    def _sent(self, count: int) -> None:
+        """So many bytes have left."""
         self._sent_bytes_total += count
         self.pending_bytes -= count
-        buffers = self._buffers
         if self.pending_bytes == 0:
-            buffers.clear()
             self._report_drained()
-        while count and buffers:
-            size = len(buffers[0])
-            if size > count:
-                buffers[0] = memoryview(buffers[0])[count:]
-                break
-            count -= size
-            buffers.popleft()
         if not self.writable and self.pending_bytes <= self._budget.low_water_bytes:
             self.writable = True
             self._on_writable()
@@ -274,19 +329,31 @@ class Outbox:
             await self._wake.wait()
             self._wake = trio.Event()
             try:
-                while self._buffers and not self._failed:
-                    is_short = rounds.is_yielding
-                    batch, _ = self._next_batch(
-                        YIELDING_SEND_BYTES_MAX if is_short else SEND_BYTES_MAX
-                    )
-                    taken = await self._transport.send(batch)
-                    if not self._failed:
+                while self.pending_bytes and not self._failed:
+                    most = YIELDING_SEND_BYTES_MAX if rounds.is_yielding else SEND_BYTES_MAX
+                    if self._buffers:
+                        batch, size = self._next_batch(most)
+                        taken = await self._transport.send(batch) if size else 0
+                        if self._failed:
+                            break
                         self._took(taken)
-                        self.moved_at = self._budget.now()
-                        self._count()
+                    else:
+                        strip = self._strips[0][0]
+                        size = _strip_bytes(strip, most)
+                        taken = await self._transport.send_strip(strip, size)
+                        if self._failed:
+                            break
+                        self._took_of_strip(taken)
+                    self.moved_at = self._budget.now()
+                    self._count()
             except trio.BrokenResourceError as error:
                 self.fail(f"sending failed: {error}")
             self._stalled = False
+
+    def _clear(self) -> None:
+        self._buffers.clear()
+        self._strips.clear()
+        self._back = self._buffers
 
     def _report_drained(self) -> None:
         if self._drained is not None:
@@ -296,7 +363,7 @@ class Outbox:
     async def wait_drained(self) -> None:
         """Return when all output put so far has left or can no longer leave."""
         self.flush()
-        while self._buffers and not self._failed:
+        while self.pending_bytes and not self._failed:
             if self._drained is None:
                 self._drained = trio.Event()
             await self._drained.wait()

@@ -49,9 +49,7 @@ def message_heads(
     return b"".join(_heads(slots, consumers, rest, payload_size))
 
 
-def _heads(
-    slots: array[int], consumers: array[int], rest: bytes, payload_size: int
-) -> list[bytes]:
+def _heads(slots: array[int], consumers: array[int], rest: bytes, payload_size: int) -> list[bytes]:
     if len(rest) > REST_MAX:
         raise ValueError("too much follows the id of the consumer")
     if not 0 <= payload_size <= _DATA_MAX:

@@ -1,8 +1,8 @@
 """The frames of one message for a strip of consumers, as the block of their heads and the payload
 that they share. Pure, except that `send_strip` sends.
 
-A place in a strip is `at`, where the head of a frame begins in the block, and `offset`, the bytes of
-that frame that have been sent. A head gives its own size, so a strip keeps no list of its frames.
+A place in a strip is `at`, where the head of a frame begins in the block, and `offset`, the bytes
+of that frame that have been sent. A head gives its own size, so a strip keeps no list of frames.
 """
 
 from __future__ import annotations

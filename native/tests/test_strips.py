@@ -70,8 +70,9 @@ def test_no_send_has_more_buffers_than_the_kernel_takes(
     taken = native.send_strip(pair[0].fileno(), heads, 0, 0, b"p", 1 << 20)
     assert received(pair[1]) == whole[:taken]
     assert native.strip_place(heads, 0, 0, 1, taken)[1] == 0
-    assert len(message_heads(array("i", range(512)), array("Q", IDS * 200), REST, 1)) == (
-        native.strip_place(heads, 0, 0, 1, taken)[0]
+    assert (
+        len(message_heads(array("i", range(512)), array("Q", IDS * 200), REST, 1))
+        == (native.strip_place(heads, 0, 0, 1, taken)[0])
     )
 
 

@@ -16,7 +16,7 @@ from runtime.transport import Taken
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from runtime.transport import Take
+    from runtime.transport import Strip, Take
 
 _EVERYTHING = 1 << 60
 
@@ -59,6 +59,14 @@ class MemoryTransport:
             await trio.lowlevel.checkpoint()
             if taken := self.send_nowait(buffers):
                 return taken
+
+    def send_strip_nowait(self, strip: Strip, bytes_max: int) -> int:
+        """See Transport."""
+        return self.send_nowait(strip.buffers(bytes_max))
+
+    async def send_strip(self, strip: Strip, bytes_max: int) -> int:
+        """See Transport."""
+        return await self.send(strip.buffers(bytes_max))
 
     async def receive(self) -> bytes:
         """See Transport."""

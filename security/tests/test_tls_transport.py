@@ -448,6 +448,35 @@ async def test_a_sender_waits_for_the_handshake(contexts):
     assert link.client.got == b"hello"
 
 
+class Repeated:
+    """A strip: one piece many times."""
+
+    def __init__(self, piece, count):
+        self.whole = piece * count
+        self.taken = 0
+
+    def send(self, descriptor, bytes_max):
+        raise AssertionError("TLS has no socket of its own")
+
+    def buffers(self, bytes_max):
+        view = memoryview(self.whole)[self.taken : self.taken + bytes_max]
+        return [view[start : start + 1000] for start in range(0, len(view), 1000)]
+
+
+@pytest.mark.parametrize("takes", [(), [1, 100, 0, 20_000, 3]])
+async def test_a_strip_is_encrypted_like_other_bytes(contexts, takes):
+    link = Link(contexts, takes)
+    strip = Repeated(bytes(range(250)) * 10, 40)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.server.secure)
+        await link.client.shake_hands()
+    strip.taken += link.server.send_strip_nowait(strip, 30_000)
+    while strip.taken < len(strip.whole):
+        strip.taken += await link.server.send_strip(strip, 30_000)
+    link.client.exchange()
+    assert link.client.got == strip.whole
+
+
 async def test_small_records_take_several_turns(contexts):
     async with linked(contexts) as link:
         for _ in range(5_000):

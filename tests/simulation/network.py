@@ -359,6 +359,12 @@ class Socket(trio.abc.Stream):
             if taken:
                 return taken
 
+    def send_strip_nowait(self, strip, bytes_max):
+        return self.send_nowait(strip.buffers(bytes_max))
+
+    async def send_strip(self, strip, bytes_max):
+        return await self.send(strip.buffers(bytes_max))
+
     async def receive(self):
         while not self._in:
             self._check()

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from broker.net.strip import FrameStrip
 from broker.topics.subscription.consumer import ConsumerSession
-from native.broadcast import message_frames
+from native.broadcast import message_frames, message_heads
 from protocol import commands
 from protocol.templates import epoch_option, message_head, message_rest, message_run_frames
 
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 
 ACTIVE_CHANGE_VERSION_MIN: Final = 12
 """Protocol version from which clients understand ACTIVE_CONSUMER_CHANGE."""
+STRIP_PAYLOAD_BYTES_MIN: Final = 2048
+"""Frames with smaller payloads are joined by the outbox, which is cheaper than a vector of them."""
+STRIP_FRAMES_MIN: Final = 8
+"""Fewer frames leave together with the other output of the turn."""
 
 
 @final
@@ -93,6 +98,11 @@ class PulsarConsumers(ConsumerSession):
             option = epoch_option(epoch if epoch >= 0 else None)
             rest = message_rest(*entry.position, entry.partition, option)
             entry.keep(epoch, rest)
+        frames = len(slots)
+        if len(payload) >= STRIP_PAYLOAD_BYTES_MIN and frames >= STRIP_FRAMES_MIN:
+            heads = message_heads(slots, consumer_ids, rest, len(payload))
+            self._outbox.append_strip(FrameStrip(heads, payload, frames))
+            return
         buffers = message_frames(slots, consumer_ids, rest, payload)
         self._outbox.append_many(buffers, sum(map(len, buffers)))
 

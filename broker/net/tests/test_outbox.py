@@ -48,6 +48,12 @@ class FakeTransport:
             if count:
                 return count
 
+    def send_strip_nowait(self, strip, bytes_max):
+        return self.send_nowait(strip.buffers(bytes_max))
+
+    async def send_strip(self, strip, bytes_max):
+        return await self.send(strip.buffers(bytes_max))
+
     def close(self):
         self.closed = True
 

@@ -32,9 +32,12 @@ ENTRIES = st.lists(
 def queued(session):
     """Take the frames out of its outbox, before another task can send them."""
     outbox = session.outbox
-    data = b"".join(outbox._buffers)
+    pieces = list(outbox._buffers)
+    for strip, buffers in outbox._strips:
+        pieces += [*strip.buffers(strip.size_bytes), *buffers]
+    data = b"".join(pieces)
     assert len(data) == outbox.pending_bytes
-    outbox._buffers.clear()
+    outbox._clear()
     outbox.pending_bytes = 0
     return FrameDecoder(1 << 24).feed(data)
 
@@ -81,18 +84,21 @@ async def test_a_delivery_is_one_message_frame_for_each_of_its_entries(session, 
     check()
 
 
-async def test_one_entry_for_many_consumers_is_encoded_once_for_all_sessions(session):
+@pytest.mark.parametrize("size", [7, 2_047, 2_048])
+@pytest.mark.parametrize("copies", [3, 8, 100])
+async def test_one_entry_for_many_consumers_is_encoded_once_for_all_sessions(session, size, copies):
+    payload = b"x" * size
     consumers = consuming_of(session)
     many = [Consumer(7 * at, "c", consumers, SHARED, epoch=3) for at in range(200)]
     entry = SharedEntry((5, 6), -1)
     ids = array("Q", [each.consumer_id for each in many])
-    slots = array("i", [3, 199, 0])
-    consumers.deliver_to_many(slots, many, ids, entry, b"payload", 3)
-    expected = [(7 * slot, (5, 6, -1), 0, (), 3, b"payload") for slot in slots]
+    slots = array("i", [3, 199, 0, *range(10, 7 + copies)])
+    consumers.deliver_to_many(slots, many, ids, entry, payload, 3)
+    expected = [(7 * slot, (5, 6, -1), 0, (), 3, payload) for slot in slots]
     assert [shown(command.message, payload) for command, payload in queued(session)] == expected
     assert list(entry.encodings) == [3]
     # A door that has no way of its own sends the same.
-    super(type(consumers), consumers).deliver_to_many(slots, many, ids, entry, b"payload", 3)
+    super(type(consumers), consumers).deliver_to_many(slots, many, ids, entry, payload, 3)
     assert [shown(command.message, payload) for command, payload in queued(session)] == expected
 
 
