@@ -210,7 +210,6 @@ async def test_both_kinds_of_bookies_tell_how_far_an_open_ledger_is_confirmed(cl
         writer = await client.create_ledger({}, recorder)
         for last in (9, 10):
             writer.add_run([payload(number) for number in range(writer.next_entry_id, last + 1)])
-            writer.kick()
             await recorder.wait_for(last)
             for bookie_id in (cluster.apache.bookie_id, cluster.vela.bookie_id):
                 told = -1
@@ -259,7 +258,6 @@ async def test_what_no_writer_confirmed_is_recovered_to_one_end(cluster):
                 each.failure = int(Status.UNREACHABLE)
                 each.is_done_without = True
         writer.add_run([payload(10)])
-        writer.kick()
         with trio.fail_after(WAIT_SECONDS_MAX):
             while writer._acks.missing[place.index] < 11:  # noqa: ASYNC110
                 await trio.sleep(0.02)

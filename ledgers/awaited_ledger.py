@@ -115,7 +115,6 @@ class AwaitedLedger:
         if progress.failure is None:
             for run in runs_of(entries):
                 last = self.writer.add_run(run) + len(run) - 1
-            self.writer.kick()
         while progress.confirmed < last and progress.failure is None:
             if progress.retry_after_s:
                 await trio.sleep(progress.retry_after_s)

@@ -95,10 +95,6 @@ class EntryWriter:
         """Send again entries for which a bookie had no room, or part of them."""
         raise NotImplementedError
 
-    def kick(self) -> None:
-        """The entries added so far may be written now."""
-        raise NotImplementedError
-
     async def close(self) -> None:
         """Fix the end of the ledger at the last confirmed entry. May be called again.
 

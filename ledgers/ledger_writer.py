@@ -124,7 +124,6 @@ class LedgerWriter(EntryWriter):
         for first, count in self._held.take_window():
             bodies = self._bodies_again(first, count)
             self._bookie.add_entries(self.ledger_id, first, bodies, self._master_key, 0, self)
-        self.kick()
 
     def _bodies_again(self, first: int, count: int) -> list[EntryBody]:
         """Send these entries once more. None of them is confirmed."""
@@ -141,10 +140,6 @@ class LedgerWriter(EntryWriter):
                     bodies.append((head, payload))
         assert len(bodies) == count
         return bodies
-
-    def kick(self) -> None:
-        """The entries added so far may be written now."""
-        self._bookie.kick()
 
     def on_add_replies(self, status: int, ledger_id: int, first_entry_id: int, count: int) -> None:
         """Replies of the only bookie (AddSink)."""

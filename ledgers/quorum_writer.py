@@ -170,7 +170,6 @@ class QuorumWriter(EntryWriter):
             if place.is_waiting:
                 place.is_waiting = False
                 self._send_window(place)
-        self.kick()
 
     def _send_window(self, place: _Place) -> None:
         for first, count in place.held.take_window():
@@ -189,12 +188,6 @@ class QuorumWriter(EntryWriter):
                 bodies.append((head, payload))
         assert len(bodies) == count
         return bodies
-
-    def kick(self) -> None:
-        """The entries added so far may be written now."""
-        for place in self._places:
-            if place.bookie is not None:
-                place.bookie.kick()
 
     # --- answers ------------------------------------------------------------------------
 
@@ -296,7 +289,6 @@ class QuorumWriter(EntryWriter):
             self._listener.on_adds_refused(self, delay_s)
         else:
             self._send_window(place)
-            self.kick()
 
     def install(self, replaced: frozenset[int], ensemble: tuple[str, ...]) -> None:
         """See ChangingWriter."""
@@ -320,7 +312,6 @@ class QuorumWriter(EntryWriter):
             self._acks.reset(index, first)
             if place.failure is None:
                 self._send(place, first, bodies)
-        self.kick()
 
     # --- closing ------------------------------------------------------------------------
 

@@ -43,9 +43,6 @@ class HealthLedger(Protocol):
     def append_run(self, entries: list[Entry], contexts: list[object]) -> None:
         """Append entries."""
 
-    def kick(self) -> None:
-        """They may be written now."""
-
     async def read(self, position: Position, count_max: int, bytes_max: int) -> list[Entry]:
         """Raises: BrokerError PersistenceError."""
 
@@ -104,7 +101,6 @@ async def _stored(ledger: HealthLedger, message: bytes) -> Position:
     attempt = _Attempt()
     ledger.listener = attempt
     ledger.append_run([Entry(message, 1)], [attempt])
-    ledger.kick()
     await attempt.done.wait()
     if attempt.failure is not None:
         raise attempt.failure

@@ -4,12 +4,14 @@ A turn is the work for one chunk of a connection, or for one finished group of a
 effects are collected and carried out together when the turn ends, in this order:
 
 1. Topics append the messages published in the turn, each as one run.
-2. All appended records, and others added meanwhile, are handed to the journals: one group.
+2. All appended records, and others added meanwhile, are handed to the journals: one group. Only
+   this step kicks storage, once, however many topics have appended. A bookie arranges the kick by
+   itself for what is added outside of turns (`bookie.api.Turn`).
 3. All output is sent, with one system call for each connection.
 
 So the disk works while answers are sent, and one publish costs as many calls as a thousand. Each
 step is done even if an earlier one failed, and a failure of one topic or connection does not
-affect the others.
+affect the others. If storage fails in step 2, all topics of the turn get to know.
 
 Output that is put outside of turns (by tasks and timers) is sent by the task `run`.
 """
@@ -39,8 +41,8 @@ class PublishedTo(Protocol):
     def append_published(self) -> None:
         """Append the messages it took or, without storage, deliver them."""
 
-    def hand_to_storage(self) -> None:
-        """The appended messages may be written now."""
+    def storage_failed(self, error: Exception) -> None:
+        """What it has appended could not be handed to storage, or not all of it."""
 
 
 class Output(Protocol):
@@ -66,6 +68,7 @@ class Turns:
     """The turns of one broker. A `bookie.api.Turn`, because a finished journal group is one."""
 
     __slots__ = (
+        "_appended",
         "_outputs",
         "_published",
         "_wake",
@@ -83,6 +86,8 @@ class Turns:
         self.on_published: Callable[[], None] = _nothing
         """Called when a turn has brought messages. Set by the owner of the rounds of heavy work."""
         self._published: list[PublishedTo] = []
+        self._appended: list[PublishedTo] = []
+        """The topics that have appended, until that is handed to storage."""
         self._outputs: list[Output] = []
         self._woken = False
         self._wake = trio.Event()
@@ -116,7 +121,12 @@ class Turns:
             self.in_turn = False
             try:
                 self.kick_storage()
+            except Exception as error:
+                if not self._appended:
+                    raise
+                self._storage_failed(error)
             finally:
+                self._appended = []
                 self.flush()
 
     def _append(self) -> None:
@@ -124,20 +134,24 @@ class Turns:
         failures: list[Exception] = []
         while self._published:
             published, self._published = self._published, []
+            self._appended += published
             for topic in published:
                 try:
                     topic.append_published()
                 except Exception as error:
                     error.add_note(f"of {topic.name.full}")
                     failures.append(error)
-            for topic in published:
-                try:
-                    topic.hand_to_storage()
-                except Exception as error:
-                    error.add_note(f"of {topic.name.full}")
-                    failures.append(error)
         if failures:
             raise ExceptionGroup("topics could not take what was published", failures)
+
+    def _storage_failed(self, error: Exception) -> None:
+        """Logged here because a topic without storage has no fault to report."""
+        log.error("cannot hand to storage what a turn has added", exc_info=error)
+        for topic in self._appended:
+            try:
+                topic.storage_failed(error)
+            except Exception as failure:
+                log.error("cannot refuse publishes", topic=topic.name.full, exc_info=failure)
 
     def flush(self) -> None:
         """Send pending output everywhere, repeatedly while flushing produces new output. A

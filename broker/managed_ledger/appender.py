@@ -199,15 +199,6 @@ class Appender(OpenAppends):
         self._contexts += contexts[start:end]
         return payloads, are_intact
 
-    def kick(self) -> None:
-        """The appended entries may be written now."""
-        writer = self._writer
-        if writer is not None:
-            try:
-                writer.kick()
-            except Exception as error:
-                self._abandon(error, [])
-
     def on_entries_confirmed(self, writer: EntryWriter, entry_id: int, length: int) -> None:
         """A group of entries is durable (WriterListener)."""
         if writer is not self._current or self.state is AppendState.FENCED:
@@ -338,8 +329,6 @@ class Appender(OpenAppends):
             return
         self._rolls.rolled_over()
         self._writer = None
-        if self._current is not None:
-            self._current.kick()
         self._start_roll()
 
     def _start_roll(self) -> None:
@@ -420,7 +409,6 @@ class Appender(OpenAppends):
         again = [*self._take_pending(), *self._queue]
         self._queue = []
         self.append_run([entry for entry, _ in again], [context for _, context in again])
-        self.kick()
         self._owner.request_trim()
         if dropped is not None:
             await context.client.delete(dropped.ledger_id)
@@ -445,10 +433,16 @@ class Appender(OpenAppends):
         if self.listener is not None:
             self.listener.on_fenced()
 
+    def storage_failed(self, error: Exception) -> None:
+        """The entries appended so far could not be handed to storage, or not all of them."""
+        if self.state not in _FINAL_STATES:
+            self._abandon(error, [])
+
     def _abandon(self, error: Exception, contexts: list[object]) -> None:
-        """This broker failed while it appended entries or kicked the journal, and how far it got is
-        unknown. All appends without an outcome fail, and then these, which were not begun. Nothing
-        is stored until the topic is opened again, when recovery finds out which entries are."""
+        """This broker failed while it appended entries or handed them to storage, and how far it
+        got is unknown. All appends without an outcome fail, and then these, which were not begun.
+        Nothing is stored until the topic is opened again, when recovery finds out which entries
+        are."""
         _log.error("topic_abandoned", topic=self._list.name, exc_info=error)
         failure = BrokerError(
             ServerError.PersistenceError,
@@ -475,7 +469,6 @@ class Appender(OpenAppends):
         self._tell_drained()
         if self._pending and self._current is not None and not self._current.is_stopped:
             drained = self._drained = trio.Event()
-            self._current.kick()
             with trio.move_on_after(timeout_s):
                 await drained.wait()
         self._fail_all(self._take_pending())

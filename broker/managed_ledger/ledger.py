@@ -94,7 +94,7 @@ class ManagedLedger(ReadableLedger):
             self,
         )
         self.append_run: Callable[[list[Entry], list[object]], None] = self._appender.append_run
-        self.kick: Callable[[], None] = self._appender.kick
+        self.storage_failed: Callable[[Exception], None] = self._appender.storage_failed
 
     def append(self, entry: Entry, context: object) -> None:
         """See the class."""

@@ -43,7 +43,6 @@ async def test_all_entries_are_read_and_an_open_ledger_goes_on(sizes, close):
             assert await collected(payloads(*ledger, ENTRIES, None)) == []
         if not close:  # nothing was fenced
             assert writer.add(b"more") == ENTRIES
-            writer.kick()
             await recorder.wait_for(ENTRIES)
 
 

@@ -38,7 +38,6 @@ async def written(world):
     writer, recorder = await world.writer()
     for first in range(0, COUNT, 10):
         writer.add_run([payload(number) for number in range(first, first + 10)])
-        writer.kick()
         await trio.lowlevel.checkpoint()
     await recorder.wait_for(COUNT - 1)
     assert recorder.failures == []

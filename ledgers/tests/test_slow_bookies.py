@@ -29,7 +29,6 @@ async def test_slow_bookies_hold_entries_up_and_lose_neither_them_nor_their_plac
             node.gate.answers_late = True
         for number in range(60):
             writer.add(payload(number))
-        writer.kick()
         in_flight = [world.pool.remote(node.bookie_id) for node in world.nodes]
         await wait_until(lambda: all(each.bytes_in_flight >= BOUND_BYTES for each in in_flight))
         assert all(each.bytes_in_flight <= BOUND_BYTES + SLACK_BYTES for each in in_flight)
@@ -53,7 +52,6 @@ async def test_one_slow_bookie_keeps_a_bounded_part_of_the_ledger_in_memory():
         count = 2 * BEHIND_BYTES_MAX // ENTRY_BYTES
         for number in range(count):
             writer.add(payload(number))
-            writer.kick()
             await recorder.wait_for(number)
             kept = sum(len(each) for _, run in writer._runs for each in run)
             assert kept <= BEHIND_BYTES_MAX + BOUND_BYTES + SLACK_BYTES

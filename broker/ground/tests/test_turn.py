@@ -21,26 +21,29 @@ class Steps:
     def note(self, what):
         self.done.append((what, self.turns.in_turn))
 
-    def topic(self, name, fails=False):
-        return Topic(self, name, fails)
+    def topic(self, name, fails=False, fails_to_refuse=False):
+        return Topic(self, name, fails, fails_to_refuse)
 
     def output(self, name, fails=False):
         return Output(self, name, fails)
 
 
 class Topic:
-    def __init__(self, steps, name, fails):
+    def __init__(self, steps, name, fails, fails_to_refuse):
         self.name = TopicName.parse(name)
         self._steps = steps
         self._fails = fails
+        self._fails_to_refuse = fails_to_refuse
 
     def append_published(self):
         self._steps.note(f"append {self.name.local_name}")
         if self._fails:
             raise ValueError("no ledger")
 
-    def hand_to_storage(self):
-        self._steps.note(f"hand over {self.name.local_name}")
+    def storage_failed(self, error):
+        self._steps.note(f"{self.name.local_name}: {error}")
+        if self._fails_to_refuse:
+            raise ValueError("no refusal")
 
 
 class Output:
@@ -74,15 +77,13 @@ def test_a_turn_ends_in_one_order_however_things_came():
     assert steps.done == [
         ("append a", True),
         ("append b", True),
-        ("hand over a", True),
-        ("hand over b", True),
         ("kick", False),
         ("flush x", False),
         ("flush y", False),
     ]
     steps.turns.begin_turn()
     steps.turns.end_turn()
-    assert steps.done[7:] == [("kick", False)]
+    assert steps.done[5:] == [("kick", False)]
 
 
 def test_output_of_a_flush_leaves_in_the_same_turn():
@@ -108,8 +109,6 @@ def test_a_topic_that_fails_is_told_of_when_all_others_are_served():
     assert [what for what, _ in steps.done] == [
         "append bad",
         "append good",
-        "hand over bad",
-        "hand over good",
         "kick",
         "flush x",
     ]
@@ -133,6 +132,33 @@ def test_an_output_that_fails_ends_alone_and_storage_that_fails_keeps_none_back(
     assert "no socket" in bad.failed
     assert not good.failed
     assert [line["peer"] for line in logs] == ["bad"]
+
+
+def test_storage_that_fails_is_a_fault_of_each_topic_of_the_turn_and_of_no_later_turn():
+    steps = Steps()
+
+    def fail():
+        raise ValueError("no disk")
+
+    steps.turns.kick_storage = fail
+    steps.turns.begin_turn()
+    steps.turns.has_output(steps.output("x"))
+    steps.turns.published_to(steps.topic("a", fails_to_refuse=True))
+    steps.turns.published_to(steps.topic("b"))
+    with capture_logs() as logs:
+        steps.turns.end_turn()
+    assert [str(line["exc_info"]) for line in logs] == ["no disk", "no refusal"]
+    assert [what for what, _ in steps.done] == [
+        "append a",
+        "append b",
+        "a: no disk",
+        "b: no disk",
+        "flush x",
+    ]
+    steps.turns.begin_turn()
+    with pytest.raises(ValueError, match="no disk"):
+        steps.turns.end_turn()
+    assert len(steps.done) == 5
 
 
 async def test_output_outside_of_turns_leaves_without_one():

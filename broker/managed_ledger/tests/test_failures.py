@@ -467,7 +467,6 @@ async def test_a_topic_that_ended_before_the_last_attempt_to_roll_stays_ended(au
         ledger = await open_ledger(factory)
         world.bookie.is_holding = True
         append(ledger, b"refused")
-        ledger.kick()
         ledger.appender.roll()
         await settle()
         world.bookie.add_status = lambda *_: Status.READ_ONLY

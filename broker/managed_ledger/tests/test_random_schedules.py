@@ -166,7 +166,6 @@ async def outcome(how, runs, entries_per_ledger, failing, rollover_s):
             how(ledger, *(b"%d" % (number + index) for index in range(size)))
             number += size
             if size % 2:
-                ledger.kick()
                 await settle()
         await trio.sleep(60)
         failed = [(context, error.server_error) for context, error in ledger.listener.failed]

@@ -51,7 +51,6 @@ async def test_what_arrives_after_the_session_is_not_sent_to_bookies(end, autoju
         world.bookie.is_holding = True
         end(world.store)
         append(ledger, b"too late")
-        ledger.kick()
         await settle()
         assert world.bookie.waiting == 0
         assert [context for context, _ in ledger.listener.failed] == [b"too late"]

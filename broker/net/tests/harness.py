@@ -196,6 +196,14 @@ def use_limits(shared, limits):
     shared.unfinished_frames.bytes_max = shared.limits.unfinished_frames_bytes_max
 
 
+def _turns_of(bookie):
+    """The turns of a broker that kick this bookie at their end."""
+    turns = Turns()
+    bookie.set_turn(turns)
+    turns.kick_storage = bookie.kick
+    return turns
+
+
 @asynccontextmanager
 async def running(
     limits=None, clock=None, tls=None, authentication=None, part_kinds=(), **settings
@@ -217,6 +225,7 @@ async def running(
         factory = ManagedLedgerFactory(store, ledgers, ledger_config, clock)
         await nursery.start(factory.run)
         namespaces = Namespaces(store, config)
+        turns = _turns_of(bookie)
         service = BrokerService(
             config=config,
             store=store,
@@ -227,7 +236,7 @@ async def running(
                 BroadcastKind(WindowMemory(config.managedLedgerCacheSizeMB << 20)), STOCK
             ),
             part_kinds=(*part_kinds, *stock_parts(config, clock)),
-            turns=Turns(),
+            turns=turns,
             clock=clock,
         )
         if limits:

@@ -414,7 +414,7 @@ class TopicThatFails:
     def append_published(self):
         raise RuntimeError("no such ledger")
 
-    def hand_to_storage(self):
+    def storage_failed(self, error):
         """Nothing was appended."""
 
 

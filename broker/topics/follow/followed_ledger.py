@@ -360,7 +360,7 @@ class FollowedLedger(ReadableLedger):
     def _read_only(self) -> NotAllowed:
         return NotAllowed(f"{self.shadow.full} is a shadow of {self.source.full}: publish to that")
 
-    def kick(self) -> None:
+    def storage_failed(self, error: Exception) -> None:
         """Nothing waits for storage."""
 
     def roll(self) -> None:

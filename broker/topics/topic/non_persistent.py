@@ -57,8 +57,8 @@ class NonPersistentTopic(Topic):
             for subscription in self.subscriptions.values():
                 cast("DirectSubscription", subscription).deliver(arrived)
 
-    def hand_to_storage(self) -> None:
-        """There is none."""
+    def storage_failed(self, error: Exception) -> None:
+        """It has none."""
 
     def has_messages(self) -> bool:
         """Whether any was published since the topic was loaded."""

@@ -196,6 +196,7 @@ class PublishingTopic(Topic):
             entries, contexts = self._arrived, self._arrived_contexts
             self._arrived, self._arrived_contexts = [], []
             self.ledger.append_run(entries, contexts)
+            self.publish_times.sent(self._taken, self.services.clock.now())
             if self.backlog.counts_turns:
                 self.backlog.turn_ended()
 
@@ -203,10 +204,9 @@ class PublishingTopic(Topic):
         """Size of the messages of this turn that are not appended yet (BacklogOwner)."""
         return sum(len(entry.data) for entry in self._arrived)
 
-    def hand_to_storage(self) -> None:
-        """The appended messages may be written now."""
-        self.publish_times.sent(self._taken, self.services.clock.now())
-        self.ledger.kick()
+    def storage_failed(self, error: Exception) -> None:
+        """See `broker.ground.turn.PublishedTo`: the messages without an outcome are refused."""
+        self.ledger.storage_failed(error)
 
     def on_appended(self, entries: list[Entry], contexts: list[Any]) -> None:
         """A group is durable: queue the receipts, then let the subscriptions deliver."""
@@ -321,7 +321,6 @@ class PublishingTopic(Topic):
         fail when the ledger is closed."""
         if self._taken != self._answered:
             self.append_published()
-            self.hand_to_storage()
             finished = trio.Event()
             self.call_after_publishes(finished.set)
             with trio.move_on_after(FINISH_SECONDS_MAX):

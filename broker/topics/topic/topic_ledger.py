@@ -136,8 +136,9 @@ class TopicLedger(LedgerPort, Protocol):
     def append_run(self, entries: list[Entry], contexts: list[object]) -> None:
         """Append entries in order. The listener gets the outcome."""
 
-    def kick(self) -> None:
-        """The appended entries may be written now."""
+    def storage_failed(self, error: Exception) -> None:
+        """Which appended entries reached storage is unknown: those without an outcome fail, and the
+        ledger takes no more until it is opened again."""
 
     def roll(self) -> None:
         """Go on in a new ledger, so that the entries before can be deleted."""

@@ -92,9 +92,10 @@ class SnapshotWriter:
         first = self.next_entry_id
         self.added += payloads
         self.length_sent += sum(map(len, payloads))
+        trio.lowlevel.current_trio_token().run_sync_soon(self._store)
         return first
 
-    def kick(self):
+    def _store(self):
         entries = self.owner.ledgers[self.ledger_id]
         entries += self.added
         self.added = []

@@ -44,7 +44,6 @@ class LedgerBench(Bench):
         for entry in entries:
             entry.messages()
             self.ledger.append(entry, None)
-            self.ledger.kick()
             await settle()
         return [entry.position for entry in entries]
 

@@ -103,7 +103,6 @@ async def test_a_message_taken_before_deduplication_is_on_counts_for_nobody():
             assert dedup_of(topic) is None
             topic.ledger.append_run = append_run
             append_run(*held[0])
-            topic.ledger.kick()
             await connection.expect(T.SEND_RECEIPT)
         await crash_and_load(broker, connection)
         answer = await connection.producer(TOPIC, producer_name="victim")

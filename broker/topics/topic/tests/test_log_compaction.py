@@ -37,7 +37,6 @@ async def write(ledger, values):
         ledger.append(
             Entry(c.message(value, partition_key=key, null_value=not value), 1), (key, value)
         )
-    ledger.kick()
     await ledger.listener.until(before + len(values))
 
 

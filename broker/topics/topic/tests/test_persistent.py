@@ -54,7 +54,6 @@ class HeldAppends:
             self._ledger.append_run = self._append_run
         held, self._held = self._held[:count], self._held[len(self._held[:count]) :]
         self._append_run([entry for entry, _ in held], [context for _, context in held])
-        self._ledger.kick()
 
     def fail(self, count=None):
         """The first so many, or all."""

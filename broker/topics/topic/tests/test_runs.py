@@ -130,7 +130,6 @@ async def test_messages_under_way_when_deduplication_begins_are_answered_one_by_
         part.is_loaded = True
         topic.use_parts((part,))
         topic.append_published()
-        topic.hand_to_storage()
         for number in range(3, 8):
             assert (await connection.expect(T.SEND_RECEIPT)).sequence_id == number
         (session,) = broker.service.connections.open
