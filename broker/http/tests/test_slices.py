@@ -474,7 +474,7 @@ async def crowded(broker, sub_type, count=MANY):
     subscription = await topic.open_subscription(request)
     consumers = [Consumer(at, f"c{at}", CountedSession(), sub_type) for at in range(count)]
     for consumer in consumers:
-        subscription.add_consumer(consumer, request)
+        subscription.attach_consumer(consumer, request)
     return subscription, consumers
 
 
@@ -508,7 +508,7 @@ async def test_the_key_ranges_of_a_consumer_come_in_slices(broker, partitioned):
     for at, ranges in enumerate((many, [(1, 1)])):
         options = KeySharedOptions(sticky=True, ranges=tuple(ranges))
         consumer = Consumer(at, f"c{at}", CountedSession(), KEY_SHARED, key_shared=options)
-        subscription.add_consumer(consumer, request)
+        subscription.attach_consumer(consumer, request)
     answer = await get(broker, path)
     assert max(body.count(b'"[') for body in answer.bodies) <= STEPS_PER_SLICE * RANGES_IN_ROW_MAX
     [shown] = answer.json()["subscriptions"].values()

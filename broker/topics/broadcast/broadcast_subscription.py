@@ -61,7 +61,7 @@ class BroadcastSubscription(BroadcastMembers):
         """A reader may join a durable broadcast. A durable consumer needs a durable broadcast."""
         return self.durable or not durable
 
-    def add_consumer(
+    def attach_consumer(
         self, consumer: Consumer, request: SubscriptionRequest
     ) -> BroadcastConsumerHandle:
         """Admit and attach, or refuse with the reason."""

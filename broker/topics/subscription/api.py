@@ -1,10 +1,10 @@
 """The interface of a subscription towards the rest of the broker, and that of a consumer.
 
 Topics and administrators use `Subscription`, which concerns all consumers together. A connection
-uses the `ConsumerHandle` that `Subscription.add_consumer` returns, which carries out the commands
-of one consumer. A `SubscriptionKind` makes both (see `broker.topics.subscription.factory`), and
-each kind decides what a command means. SEEK moves the shared cursor of a stock subscription, but
-only the consumer's own position in a broadcast.
+uses the `ConsumerHandle` that `Subscription.attach_consumer` returns, which carries out the
+commands of one consumer. A `SubscriptionKind` makes both (see
+`broker.topics.subscription.factory`), and each kind decides what a command means. SEEK moves the
+shared cursor of a stock subscription, but only the consumer's own position in a broadcast.
 
 Rules for every kind:
 
@@ -196,7 +196,7 @@ class Subscription(Protocol):
         Raises: BrokerError: storage cannot be read now.
         """
 
-    def add_consumer(self, consumer: Consumer, request: SubscriptionRequest) -> ConsumerHandle:
+    def attach_consumer(self, consumer: Consumer, request: SubscriptionRequest) -> ConsumerHandle:
         """Attach a consumer. It is answered SUCCESS after `ConsumerHandle.when_kept`. Messages
         flow only after `flow`.
 

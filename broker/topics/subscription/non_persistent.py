@@ -98,7 +98,9 @@ class NonPersistentSubscription:
         """There is no earlier message to start from."""
         return request
 
-    def add_consumer(self, consumer: Consumer, request: SubscriptionRequest) -> StockConsumerHandle:
+    def attach_consumer(
+        self, consumer: Consumer, request: SubscriptionRequest
+    ) -> StockConsumerHandle:
         """Attach, or refuse with the reason."""
         del request  # the consumer has all relevant fields of it
         if self._closed:

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 class PersistentSubscription(DeliveringSubscription):
     """Exclusive, Failover, Shared or Key_Shared over one cursor."""
 
-    def add_consumer(self, consumer: Consumer, request: SubscriptionRequest) -> StockConsumerHandle:
+    def attach_consumer(
+        self, consumer: Consumer, request: SubscriptionRequest
+    ) -> StockConsumerHandle:
         """Attach, or refuse with the reason."""
         self.attach(consumer)
         if request.replicated and self.durable:

@@ -186,7 +186,7 @@ class TopicSubscriptions(TopicProducers):
             kind = "Durable" if subscription.durable else "NonDurable"
             raise NotAllowed(f"{kind} subscription with the same name already exists.")
         self.check_room(consumer.session.remote_address)
-        handle = subscription.add_consumer(consumer, request)
+        handle = subscription.attach_consumer(consumer, request)
         self.touch()
         return handle
 

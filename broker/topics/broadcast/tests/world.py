@@ -198,7 +198,7 @@ class World:
         self.ids += 1
         consumer = Consumer(self.ids, name, session or FakeSession(), sub_type, **fields)
         request = SubscriptionRequest(name="all", earliest=earliest)
-        self.handles[consumer] = self.subscription.add_consumer(consumer, request)
+        self.handles[consumer] = self.subscription.attach_consumer(consumer, request)
         if flow:
             self.subscription.flow(consumer, flow)
         return consumer

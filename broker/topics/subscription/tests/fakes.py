@@ -418,7 +418,7 @@ class Bench:
             sub_type=sub_type,
             **fields,
         )
-        handle = self.subscription.add_consumer(consumer, self.request)
+        handle = self.subscription.attach_consumer(consumer, self.request)
         self.handles[consumer] = handle
         handle.announce()
         if permits:

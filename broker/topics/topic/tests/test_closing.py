@@ -39,7 +39,7 @@ async def crowded(broker, sub_type=SHARED, count=1, properties=None):
     subscription = await topic.open_subscription(request)
     for at in range(count):
         consumer = Consumer(at, f"c{at}", FakeSession(), sub_type)
-        subscription.add_consumer(consumer, request).flow(10)
+        subscription.attach_consumer(consumer, request).flow(10)
     return topic, subscription
 
 
