@@ -1,4 +1,5 @@
-"""Warns the operator while a cluster has fewer bookies than a new ledger needs."""
+"""Warns the operator while a cluster has fewer bookies than a new ledger needs, and says to the
+topics that wait for a bookie that one has joined."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from typing import TYPE_CHECKING, NoReturn, final
 import structlog
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ledgers.remote.bookie_pool import BookiePool
 
 log = structlog.get_logger()
@@ -59,4 +62,16 @@ async def tell_shortages(pool: BookiePool, shortage: BookieShortage) -> NoReturn
                 bookies=len(pool.writable),
                 needed=shortage.ensemble_size,
             )
+        await members_moved.wait()
+
+
+async def tell_arrivals(pool: BookiePool, joined: Callable[[], None]) -> NoReturn:
+    """Call `joined` when bookies take entries that did not before, until cancelled."""
+    known = frozenset(pool.writable)
+    while True:
+        members_moved = pool.members_moved
+        writable = frozenset(pool.writable)
+        if writable - known:
+            joined()
+        known = writable
         await members_moved.wait()

@@ -17,7 +17,7 @@ from bookie.process.cluster import require_cluster
 from bookie.process.joining import refuse_part_of_copy
 from broker.assembly.among_brokers import OwnRole, broker_client_of
 from broker.assembly.authorization import EverybodyMay
-from broker.assembly.bookie_shortage import BookieShortage, tell_shortages
+from broker.assembly.bookie_shortage import BookieShortage, tell_arrivals, tell_shortages
 from broker.assembly.bookie_tls import secured
 from broker.assembly.outliving import outliving
 from broker.assembly.parts import BookiePorts, StartError, Storage, shielded
@@ -111,6 +111,7 @@ class Replicated:
         managed = ManagedLedgerConfig.from_broker_config(config)
         records = RecordsRead(store)
         factory = ManagedLedgerFactory(records, ledgers, managed, clock)
+        nursery.start_soon(tell_arrivals, pool, factory.bookies_joined)
         following = FollowingFactory(store, ledgers, managed, clock, factory, records)
         self._following = following
         background = await stack.enter_async_context(outliving(nursery))

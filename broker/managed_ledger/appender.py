@@ -287,6 +287,7 @@ class Appender(OpenAppends):
         """All or none of them: no entry after a failed one may be stored."""
         is_broken = self.state is AppendState.BROKEN
         if is_broken and self._rolls.is_due(self._context.clock.now()):
+            self._rolls.take_up()
             self._start_roll()
         if self.state is AppendState.ROLLING:
             self._queue += zip(entries, contexts, strict=True)
@@ -372,12 +373,15 @@ class Appender(OpenAppends):
         return problem
 
     async def _pause(self) -> None:
-        """Before an attempt: for the topic, then until the broker's turn for it."""
+        """Before an attempt: for the topic, unless a bookie joins, then until the broker's turn for
+        it."""
         rolls, context = self._rolls, self._context
+        pace, is_repeated = context.roll_pace, rolls.is_repeated
         if rolls.pause_s:
-            await trio.sleep(rolls.pause_s)
-        if rolls.is_repeated:
-            pace = context.roll_pace
+            with trio.move_on_after(rolls.pause_s):
+                await pace.joined.wait()
+                rolls.begin_anew()
+        if is_repeated:
             async with pace.queue:
                 if self.state is AppendState.ROLLING:
                     await trio.sleep(pace.wait_s(context.clock.now()))

@@ -99,6 +99,10 @@ class ManagedLedgerFactory:
         """How many ledgers are open."""
         return len(self.ledgers)
 
+    def bookies_joined(self) -> None:
+        """Bookies that take entries have joined: topics that wait for one try again, in turns."""
+        self._context.roll_pace.bookies_joined()
+
     # --- background ---------------------------------------------------------------------
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

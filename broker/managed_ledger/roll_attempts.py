@@ -9,6 +9,9 @@ A ledger may also fail soon after it confirmed something: with one of three book
 copies of each entry, an entry in three has both. The first such ledger is replaced at once, and
 later ones after pauses that double up to `broken_delay_max_s`. A ledger that lived longer than the
 pause before it, and confirmed more than a few entries, ends that.
+
+Delays and pauses end early when a bookie joins, and begin short again. The attempt that follows
+still takes a turn of the broker.
 """
 
 from __future__ import annotations
@@ -57,6 +60,7 @@ class RollAttempts:
     """See the module docstring. `has_failed`: an attempt failed since the last confirmed entry."""
 
     __slots__ = (
+        "_arrivals",
         "_config",
         "_delay_s",
         "_died_young",
@@ -78,6 +82,8 @@ class RollAttempts:
         """The same with a longer life, up to `broken_delay_max_s`."""
         self._delay_s = 0.0
         self._until = 0.0
+        self._arrivals = pace.arrivals
+        """Of the pace, when the delay began."""
         self.has_failed = False
 
     @property
@@ -105,8 +111,18 @@ class RollAttempts:
         return self._failed > 1 or self._short_lived > 1 or self.is_broken
 
     def is_due(self, now: float) -> bool:
-        """Whether the delay of a broken topic is over."""
-        return now >= self._until
+        """Whether the delay of a broken topic is over, or a bookie has joined since it began."""
+        return now >= self._until or self._arrivals != self._pace.arrivals
+
+    def take_up(self) -> None:
+        """A broken topic tries again."""
+        if self._arrivals != self._pace.arrivals:
+            self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """A bookie has joined: the next pause, and the next delay, are the shortest again."""
+        self._died_young = 0
+        self._delay_s = min(self._delay_s, self._config.roll_retry_delay_s / 2)
 
     def failed(self) -> None:
         """A ledger could not be made, or took no entry at all."""
@@ -144,6 +160,7 @@ class RollAttempts:
         delay_s = max(config.roll_retry_delay_s, 2 * self._delay_s)
         self._delay_s = min(delay_s, config.broken_delay_max_s)
         self._until = now + self._delay_s
+        self._arrivals = self._pace.arrivals
         self._failed = config.roll_attempts_max - 1
         self.has_failed = True
 

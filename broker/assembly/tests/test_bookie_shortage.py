@@ -7,7 +7,7 @@ import trio.testing
 from structlog.testing import capture_logs
 
 from bookie.adds import NoTurn
-from broker.assembly.bookie_shortage import BookieShortage, tell_shortages
+from broker.assembly.bookie_shortage import BookieShortage, tell_arrivals, tell_shortages
 from ledgers.remote.bookie_pool import BookiePool
 from metadata.memory_store import MemoryStore
 from protocol.bookkeeper.paths import available_path
@@ -49,3 +49,26 @@ async def test_a_broker_logs_one_line_until_there_are_enough_bookies(autojump_cl
     ]
     assert "1 bookie accepts entries, and a new ledger needs 3" in about[0]["reason"]
     assert (about[1]["bookies"], about[1]["needed"]) == (3, 3)
+
+
+async def test_bookies_that_join_are_told_and_those_that_leave_are_not(autojump_clock):
+    store = MemoryStore()
+    other = store.another_session()
+    await other.put_ephemeral(available_path("a:1"), b"")
+    pool = BookiePool(store, NoTurn())
+    joined = []
+    async with trio.open_nursery() as nursery:
+        await nursery.start(pool.run)
+        nursery.start_soon(tell_arrivals, pool, lambda: joined.append(pool.writable))
+        await trio.testing.wait_all_tasks_blocked()
+        assert joined == []
+        await other.put_ephemeral(available_path("b:1"), b"")
+        await trio.testing.wait_all_tasks_blocked()
+        assert joined == [("a:1", "b:1")]
+        await other.delete(available_path("b:1"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert joined == [("a:1", "b:1")]
+        await other.put_ephemeral(available_path("b:1"), b"")
+        await trio.testing.wait_all_tasks_blocked()
+        assert joined == [("a:1", "b:1")] * 2
+        nursery.cancel_scope.cancel()

@@ -502,6 +502,30 @@ async def test_ledgers_that_confirm_an_entry_and_fail_again_are_few(autojump_clo
         assert len(ledger.listener.appended) > 210
 
 
+@pytest.mark.parametrize("topics", [1, 50])
+async def test_topics_go_on_in_turns_when_a_bookie_joins(autojump_clock, topics):
+    world = World(rolls_per_second_max=20.0, rolls_per_second_recovering_max=20.0)
+    async with world.broker() as factory:
+        names = [f"public/default/persistent/{n}" for n in range(topics)]
+        ledgers = [await open_ledger(factory, name) for name in names]
+        world.bookie.add_status = with_two_of_three
+        for _ in range(200):
+            for ledger in ledgers:
+                append(ledger, b"a", b"b")
+            await trio.sleep(0.1)
+        # All are in a pause, or have their turn and a new ledger that fails with the next entries.
+        world.bookie.add_status = lambda *_: Status.OK
+        before = [len(ledger.listener.appended) for ledger in ledgers]
+        for ledger in ledgers:
+            append(ledger, b"c")
+        factory.bookies_joined()
+        await trio.sleep(0.2 + topics / 20)
+        assert all(
+            len(ledger.listener.appended) > count
+            for ledger, count in zip(ledgers, before, strict=True)
+        )
+
+
 async def test_a_thousand_topics_whose_ledgers_fail_take_turns(autojump_clock):
     world = World(rolls_per_second_max=10.0)
     async with world.broker() as factory:

@@ -127,3 +127,27 @@ def test_topics_that_never_failed_bring_no_turn_closer():
 
 def test_the_advice_names_the_key_that_lets_ledgers_do_with_fewer_bookies():
     assert "bookkeeper_opportunisticStriping=true" in no_entries(Status.NOT_ENOUGH_BOOKIES)
+
+
+def test_a_bookie_that_joins_ends_the_delay_of_a_broken_topic_and_the_next_is_short():
+    pace = RollPace(CONFIG)
+    attempts = RollAttempts(CONFIG, pace)
+    for _ in range(3):
+        attempts.failed()
+        attempts.give_up(10.0)
+    assert not attempts.is_due(11.0)
+    pace.bookies_joined()
+    assert attempts.is_due(11.0)
+    attempts.take_up()
+    assert attempts.is_repeated  # so it takes a turn of the broker
+    attempts.failed()
+    attempts.give_up(11.0)
+    assert not attempts.is_due(11.4)
+    assert attempts.is_due(11.5)
+
+
+def test_a_bookie_that_joins_brings_no_turn_closer():
+    pace = RollPace(CONFIG)
+    pace.wait_s(0.0)
+    pace.bookies_joined()
+    assert pace.wait_s(0.0) == pytest.approx(0.01)
