@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
@@ -146,6 +147,7 @@ def rust_command() -> list[str]:
     # The crate is built with protoc. That of grpcio-tools is among the packages of the tests.
     protoc.write_text(f'#!/bin/sh\nexec {sys.executable} -m grpc_tools.protoc "$@"\n')
     protoc.chmod(0o755)
+    _write_rust_lock(cargo, place)
     build(
         ["env", f"PROTOC={protoc}", cargo, "build", "--quiet", "--locked"],
         place,
@@ -153,6 +155,23 @@ def rust_command() -> list[str]:
         stamp=place / "target" / "built-from",
     )
     return [str(place / "target" / "debug" / "compat-rust")]
+
+
+def _write_rust_lock(cargo: str, place: Path) -> None:
+    """`Cargo.lock` of the packages in `versions.lock`, which does not have the origin that cargo
+    wants: a lock that it makes itself has."""
+    versions, lock = (place / "versions.lock").read_text(), place / "Cargo.lock"
+    if lock.is_file() and _without_origins(lock.read_text()) == versions:
+        return
+    lock.unlink(missing_ok=True)
+    _run([cargo, "generate-lockfile", "--quiet"], place)
+    origin = re.search(r"^source = .*\n", lock.read_text(), re.MULTILINE)
+    assert origin is not None
+    lock.write_text(re.sub(r"^(?=checksum = )", origin[0], versions, flags=re.MULTILINE))
+
+
+def _without_origins(lock: str) -> str:
+    return re.sub(r"^source = .*\n", "", lock, flags=re.MULTILINE)
 
 
 def go_command() -> list[str]:
@@ -179,6 +198,12 @@ def build(command: list[str], place: Path, sources: list[Path], stamp: Path) -> 
     wanted = digest.hexdigest()
     if stamp.is_file() and stamp.read_text() == wanted:
         return
+    _run(command, place)
+    stamp.parent.mkdir(parents=True, exist_ok=True)
+    stamp.write_text(wanted)
+
+
+def _run(command: list[str], place: Path) -> None:
     ran = subprocess.run(
         command,
         cwd=place,
@@ -190,5 +215,3 @@ def build(command: list[str], place: Path, sources: list[Path], stamp: Path) -> 
     if ran.returncode != 0:
         told = (ran.stdout + ran.stderr)[-4000:]
         raise RuntimeError(f"`{' '.join(command)}` failed:\n{told}")
-    stamp.parent.mkdir(parents=True, exist_ok=True)
-    stamp.write_text(wanted)

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 ACTIVE_CHANGE_VERSION_MIN: Final = 12
 """Protocol version from which clients understand ACTIVE_CONSUMER_CHANGE."""
-STRIP_PAYLOAD_BYTES_MIN: Final = 2048
-"""Frames with smaller payloads are joined by the outbox, which is cheaper than a vector of them."""
+STRIP_PAYLOAD_BYTES_MIN: Final = 2304
+"""Frames with smaller payloads are joined by the outbox, which is cheaper than a vector of them.
+From this size on, the 512 frames of one call are as much as one step sends of a strip."""
 STRIP_FRAMES_MIN: Final = 8
 """Fewer frames leave together with the other output of the turn."""
 

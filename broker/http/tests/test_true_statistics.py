@@ -70,24 +70,20 @@ async def converse(running, *steps):
     return stream
 
 
+def two_chunks():
+    """The frames of a message in two chunks, of producer 1."""
+    whole = {"uuid": "u", "num_chunks_from_msg": 2, "total_chunk_msg_size": 2}
+    chunks = [c.message(b"x", **whole, chunk_id=number) for number in range(2)]
+    return [c.send(1, 0, chunk, is_chunk=True) for chunk in chunks]
+
+
 async def test_chunks_that_were_published_are_counted(broker, http):
     topic = f"{FULL}/c"
-    chunks = [
-        c.send(
-            1,
-            0,
-            c.message(
-                b"x", uuid="u", num_chunks_from_msg=2, total_chunk_msg_size=2, chunk_id=number
-            ),
-            is_chunk=True,
-        )
-        for number in range(2)
-    ]
     opened = [c.connect(), c.producer(topic, 1, 1)]
     async with await converse(
         broker,
         (opened, pb.BaseCommand.PRODUCER_SUCCESS, 1),
-        (chunks, pb.BaseCommand.SEND_RECEIPT, 2),
+        (two_chunks(), pb.BaseCommand.SEND_RECEIPT, 2),
     ):
         for each in broker.service.topics[topic].access.producers.values():
             each.update_rates(1.0)
@@ -102,17 +98,6 @@ async def test_chunks_that_were_delivered_are_counted(broker, http):
     types = ("Exclusive", "Failover", "Shared", "Key_Shared")
     for domain, all_types in (("persistent", types), ("non-persistent", types[:3])):
         topic = f"{domain}://public/default/chunks"
-        chunks = [
-            c.send(
-                1,
-                0,
-                c.message(
-                    b"x", uuid="u", num_chunks_from_msg=2, total_chunk_msg_size=2, chunk_id=number
-                ),
-                is_chunk=True,
-            )
-            for number in range(2)
-        ]
         opened = [
             c.subscribe(topic, name, number, number, getattr(pb.CommandSubscribe, name))
             for number, name in enumerate(all_types)
@@ -122,7 +107,7 @@ async def test_chunks_that_were_delivered_are_counted(broker, http):
             broker,
             ([c.connect(), *opened], pb.BaseCommand.SUCCESS, len(all_types)),
             ([*flows, c.producer(topic, 1, 9)], pb.BaseCommand.PRODUCER_SUCCESS, 1),
-            (chunks, pb.BaseCommand.MESSAGE, 2 * len(all_types)),
+            (two_chunks(), pb.BaseCommand.MESSAGE, 2 * len(all_types)),
         ):
             subscriptions = broker.service.topics[topic].subscriptions.values()
             for each in subscriptions:

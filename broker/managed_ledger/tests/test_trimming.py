@@ -4,6 +4,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.ground.slices import STEPS_PER_SLICE
 from broker.managed_ledger.config import LedgerPolicies, RetentionPolicy
 from broker.managed_ledger.ledger_table import LedgerRow
 from broker.managed_ledger.tests.world import World, append_and_wait, open_ledger
@@ -83,3 +84,53 @@ async def test_a_clock_that_is_set_back_and_forward_again_frees_nothing_early(au
         assert ledger.entries == 4
         await trio.sleep(8 * 60)
         assert ledger.entries == 0
+
+
+class ManyLedgers:
+    """Ledgers whose trimming tells how often other tasks ran since the first of them."""
+
+    def __init__(self, nursery):
+        self.name = ""
+        self.appender = self
+        self.turns = []
+        self.turn = 0
+        self.all_asked = trio.Event()
+        self._nursery = nursery
+
+    def roll_if_too_old(self, now):
+        if not self.turns:
+            self._nursery.start_soon(self._count)
+
+    def request_trim(self):
+        self.turns.append(self.turn)
+        if len(self.turns) == 640:
+            self.all_asked.set()
+
+    async def _count(self):
+        while True:
+            self.turn += 1
+            await trio.lowlevel.checkpoint()
+
+
+async def test_retention_of_many_topics_is_checked_in_slices(autojump_clock):
+    world = World(retention_check_interval_s=10.0)
+    async with world.broker() as factory, trio.open_nursery() as nursery:
+        many = ManyLedgers(nursery)
+        factory.ledgers = _Same(many, 640)
+        await many.all_asked.wait()
+        nursery.cancel_scope.cancel()
+    assert many.turns[-1] >= 640 // STEPS_PER_SLICE - 2
+
+
+class _Same:
+    """One ledger under many names."""
+
+    def __init__(self, ledger, count):
+        self._ledger = ledger
+        self._count = count
+
+    def values(self):
+        return [self._ledger] * self._count
+
+    def get(self, name):
+        return self._ledger

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 import trio
@@ -220,3 +221,12 @@ def received(consumer):
 async def settle():
     """Everything that can happen now has happened."""
     await trio.testing.wait_all_tasks_blocked()
+
+
+@asynccontextmanager
+async def opened(*, durable=True, **config):
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, **config)
+        await world.open(durable=durable)
+        yield world
+        nursery.cancel_scope.cancel()
