@@ -6,11 +6,11 @@ Source: PersistencePolicies of Pulsar 4.0 with its defaults, limits and texts.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from broker.ground.refusal import Refusal
+from protocol.json_numbers import decimal_of, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,22 +105,16 @@ def _whole(name: str, value: Json) -> int:
     """As Pulsar's JSON reader: a text of digits is a number, a fraction is cut off."""
     if value is None:
         return _UNSAID
-    try:
-        if not isinstance(value, bool) and isinstance(value, int | float | str):
-            return int(value)
-    except ValueError:
-        pass
-    raise Refusal(400, f"{name} must be a whole number")
+    number = number_of(value)
+    if number is None:
+        raise Refusal(400, f"{name} must be a whole number")
+    return number
 
 
 def _rate(value: Json) -> float:
     if value is None:
         return 0.0
-    try:
-        if not isinstance(value, bool) and isinstance(value, int | float | str):
-            number = float(value)
-            if math.isfinite(number):
-                return number
-    except (ValueError, OverflowError):
-        pass
-    raise Refusal(400, f"{_RATE} must be a number")
+    number = decimal_of(value)
+    if number is None:
+        raise Refusal(400, f"{_RATE} must be a number")
+    return number

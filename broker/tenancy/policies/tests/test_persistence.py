@@ -49,6 +49,8 @@ def test_the_topic_comes_before_its_namespace_before_the_configuration():
         ({"bookkeeperEnsemble": 3, "unknown": 1}, said(3, 2, 2)),
         (said("3", "2", 1.9, "2.5"), said(3, 2, 1, 2.5)),
         (said(5, 5, 5, -1), said(5, 5, 5, -1.0)),
+        (said(" 3 ", "+2", 2, " 1.5e1 "), said(3, 2, 2, 15.0)),
+        (said(1, 1, 1, ""), said(1, 1, 1, 0.0)),
     ],
 )
 def test_what_is_left_out_is_as_in_pulsar(given, kept):
@@ -69,6 +71,11 @@ def test_what_is_left_out_is_as_in_pulsar(given, kept):
         (said(1, "x", 1), "bookkeeperWriteQuorum must be a whole number"),
         (said(1, 1, 1, "nan"), "managedLedgerMaxMarkDeleteRate must be a number"),
         (said(1, 1, 1, []), "managedLedgerMaxMarkDeleteRate must be a number"),
+        (said(1, 1, 1, "1_0"), "managedLedgerMaxMarkDeleteRate must be a number"),
+        (said(1, 1, 1, "\u0663.5"), "managedLedgerMaxMarkDeleteRate must be a number"),
+        (said(1, 1, 1, 10**400), "managedLedgerMaxMarkDeleteRate must be a number"),
+        (said("0_3", 2, 2), "bookkeeperEnsemble must be a whole number"),
+        (said("\u0663", 2, 2), "bookkeeperEnsemble must be a whole number"),
         ([], "persistence must be a JSON object"),
     ],
 )
