@@ -8,12 +8,8 @@ from broker.ground.refusal import not_found
 from broker.http.router import Route
 from broker.http.streaming import Streamed, encoded, json_map
 from broker.http.topics.earliest_times import earliest_times
-from broker.http.topics.topic_json import (
-    PartitionedStats,
-    TopicStats,
-    internal_stats,
-    managed_ledger_info,
-)
+from broker.http.topics.internal_json import internal_stats, managed_ledger_info
+from broker.http.topics.topic_json import PartitionedStats, TopicStats
 from broker.http.topics.topic_layouts import topic_layouts
 from broker.http.topics.topics import (
     TOPIC,

@@ -1,5 +1,5 @@
-"""Statistics of a topic in Pulsar's JSON shapes: TopicStats, PartitionedTopicStats,
-PersistentTopicInternalStats, ManagedLedgerInfo.
+"""Statistics of a topic in Pulsar's JSON shapes: TopicStats and PartitionedTopicStats. The ledgers
+and cursors below it are in `internal_json`.
 
 Everything is computed from live state on request, and row by row, so that a topic with very many
 subscriptions is answered in slices (see `streaming`). Fields of features that do not exist here
@@ -25,23 +25,16 @@ from broker.http.topics.stats_sums import (
 from broker.topics.subscription.statistics import iso_time, range_text
 from broker.topics.topic.dedup_part import DEDUPLICATION
 from broker.topics.topic.producer_request import ACCESS_MODE_NAMES
-from protocol.position import position_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from broker.http.topics.earliest_times import EarliestTimes
     from broker.managed_ledger.ledger_table import LedgerRow
-    from broker.managed_ledger.statistics import (
-        CursorStatistics,
-        ManagedLedgerStatistics,
-    )
     from broker.topics.subscription.api import Subscription
     from broker.topics.subscription.statistics import ConsumerStatistics, SubscriptionStatistics
-    from broker.topics.topic.persistent import PersistentTopic
     from broker.topics.topic.producer import Producer
     from broker.topics.topic.topic import Topic
-    from broker.topics.topic.topic_ledger import TopicLedger
     from protocol.position import Position
 
 Json = dict[str, Any]
@@ -52,18 +45,9 @@ _NO_COMPACTION: Final[Json] = {
     "lastCompactionFailedTimestamp": 0,
     "lastCompactionDurationTimeInMills": 0,
 }
-_NO_LEDGER: Final[Json] = {
-    "ledgerId": -1,
-    "entries": -1,
-    "size": -1,
-    "offloaded": False,
-    "underReplicated": False,
-}
 CONSUMERS_IN_ROW_MAX: Final = 4
 RANGES_IN_ROW_MAX: Final = 64
 """A sticky Key_Shared consumer may have thousands of ranges: more than these are rows as well."""
-_STATES: Final = {"Open": "LedgerOpened", "Rolling": "ClosingLedger"}
-"""Pulsar's names of states that differ from Vela's."""
 _SUMS_OF_TOPIC: Final = (
     "msgRateOut",
     "msgThroughputOut",
@@ -315,96 +299,6 @@ def _consumer_pieces(consumer: ConsumerStatistics) -> Iterator[str]:
     yield "}"
 
 
-def internal_stats(
-    topic: PersistentTopic, ledger_metadata: dict[int, str], schema_ledgers: Sequence[Json] = ()
-) -> Iterator[str]:
-    """PersistentTopicInternalStats as JSON. As in Pulsar, the newest ledger's own row has 0
-    entries: its numbers are `currentLedgerEntries` and `currentLedgerSize`."""
-    statistics = topic.ledger.statistics()
-    yield '{"ledgers":'
-    yield from json_array(_ledger_rows(statistics, ledger_metadata))
-    yield ',"cursors":'
-    waiting = 0
-    comma = "{"
-    for each in topic.ledger.cursor_statistics():
-        waiting += not each.backlog_entries
-        row = _cursor(topic, each, statistics)
-        yield f"{comma}{encoded(each.name)}:{encoded(row)}"
-        comma = ","
-    fields: Json = {
-        "entriesAddedCounter": statistics.entries_added,
-        "numberOfEntries": statistics.entries,
-        "totalSize": statistics.size_bytes,
-        "currentLedgerEntries": statistics.current_ledger_entries,
-        "currentLedgerSize": statistics.current_ledger_size_bytes,
-        "lastLedgerCreatedTimestamp": iso_time(statistics.last_ledger_created_ms),
-        "waitingCursorsCount": waiting,
-        "pendingAddEntriesCount": statistics.pending_appends,
-        "lastConfirmedEntry": position_text(statistics.last_confirmed),
-        "state": _STATES.get(statistics.state, statistics.state),
-        "schemaLedgers": list(schema_ledgers),
-        "compactedLedger": _NO_LEDGER,
-        "properties": dict(statistics.properties),
-    }
-    yield ("{}," if comma == "{" else "},") + json_fields(fields) + "}"
-
-
-def _ledger_rows(
-    statistics: ManagedLedgerStatistics, ledger_metadata: dict[int, str]
-) -> Iterator[Json]:
-    terminated = statistics.terminated_position is not None
-    for row in statistics.ledgers:
-        newest = row is statistics.ledgers[-1] and not terminated
-        info: Json = {
-            "ledgerId": row.ledger_id,
-            "entries": 0 if newest else row.entries,
-            "size": 0 if newest else row.size_bytes,
-            "offloaded": row.is_offloaded,
-            "underReplicated": False,
-        }
-        if row.ledger_id in ledger_metadata:
-            info["metadata"] = ledger_metadata[row.ledger_id]
-        yield info
-
-
-def managed_ledger_info(ledger: TopicLedger, version: int, now_ms: int) -> Iterator[str]:
-    """ManagedLedgerInfo (`internal-info`) as JSON. The open ledger has no counts."""
-    statistics = ledger.statistics()
-    fields: Json = {"version": version}
-    if statistics.terminated_position is not None:
-        fields["terminatedPosition"] = _position(statistics.terminated_position)
-    if statistics.properties:
-        fields["properties"] = dict(statistics.properties)
-    yield "{" + json_fields(fields) + ',"ledgers":'
-    yield from json_array(_info_rows(statistics, now_ms))
-    yield ',"cursors":'
-    yield from json_map(
-        (each.name, iter((encoded(_cursor_info(each)),)))
-        for each in ledger.cursor_statistics()
-        if each.durable
-    )
-    yield "}"
-
-
-def _info_rows(statistics: ManagedLedgerStatistics, now_ms: int) -> Iterator[Json]:
-    for row in statistics.ledgers:
-        info: Json = {"ledgerId": row.ledger_id}
-        if row is statistics.ledgers[-1] and statistics.terminated_position is None:
-            info["timestamp"] = now_ms
-        else:
-            info |= {"entries": row.entries, "size": row.size_bytes}
-            info["timestamp"] = row.timestamp_ms
-        info["isOffloaded"] = row.is_offloaded
-        yield info
-
-
-def _cursor_info(cursor: CursorStatistics) -> Json:
-    return {
-        "cursorsLedgerId": cursor.cursor_ledger_id,
-        "markDelete": _position(cursor.mark_delete),
-    }
-
-
 @final
 class LedgerSizes:
     """Bytes after positions of one topic, by binary search."""
@@ -426,52 +320,6 @@ class LedgerSizes:
         left = max(0, row.entries - entry_id - 1)
         inside = row.size_bytes * left // row.entries if row.entries else 0
         return self._after[index + 1] + inside
-
-
-def _entries_until(rows: Sequence[LedgerRow], after: Position, until: Position) -> int:
-    """Entries after a position up to and with another, which need not exist itself, as Pulsar
-    counts them."""
-    if after >= until:
-        return 0
-    if after[0] == until[0]:
-        return until[1] - after[1]
-    count = until[1] + 1
-    for row in rows:
-        if row.ledger_id == after[0]:
-            count += row.entries - after[1] - 1
-        elif after[0] < row.ledger_id < until[0]:
-            count += row.entries
-    return count
-
-
-def _cursor(
-    topic: PersistentTopic, cursor: CursorStatistics, statistics: ManagedLedgerStatistics
-) -> Json:
-    subscription = topic.subscriptions.get(cursor.name)
-    read = None if subscription is None else subscription.read_position()
-    read = cursor.read_from if read is None else max(cursor.read_from, read)
-    waiting = not cursor.backlog_entries
-    return {
-        "markDeletePosition": position_text(cursor.mark_delete),
-        "readPosition": position_text(read),
-        "waitingReadOp": waiting,
-        "pendingReadOps": 0,
-        "messagesConsumedCounter": statistics.entries_added - cursor.backlog_entries,
-        "cursorLedger": cursor.cursor_ledger_id,
-        "cursorLedgerLastEntry": cursor.cursor_ledger_last_entry_id,
-        "individuallyDeletedMessages": cursor.acked_ranges_text,
-        "lastLedgerSwitchTimestamp": None,
-        "state": "Open" if cursor.durable else "NoLedger",
-        "active": subscription is not None and bool(subscription.consumers),
-        "numberOfEntriesSinceFirstNotAckedMessage": _entries_until(
-            statistics.ledgers, cursor.mark_delete, read
-        ),
-        "totalNonContiguousDeletedMessagesRange": cursor.acked_ranges_text.count("("),
-        "subscriptionHavePendingRead": waiting and subscription is not None,
-        "subscriptionHavePendingReplayRead": False,
-        "properties": dict(cursor.position_properties),
-        "internal": topic.is_internal_cursor(cursor.name),
-    }
 
 
 def _publisher(producer: Producer) -> Json:
@@ -498,7 +346,3 @@ def _deduplication(topic: Topic) -> str:
 
 def _without_none(fields: Json) -> Json:
     return {key: value for key, value in fields.items() if value is not None}
-
-
-def _position(position: Position) -> Json:
-    return {"ledgerId": position[0], "entryId": position[1]}

@@ -448,7 +448,8 @@ async def test_an_idle_topic_is_collected_and_one_in_use_or_of_brokers_is_not():
 
 
 async def test_statistics_show_who_is_there():
-    from broker.http.topics.topic_json import TopicStats, internal_stats
+    from broker.http.topics.internal_json import internal_stats
+    from broker.http.topics.topic_json import TopicStats
 
     def topic_stats():
         return json.loads("".join(TopicStats(broker.topic(TOPIC), "here:8080").pieces()))

@@ -9,7 +9,8 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from broker.http.topics.topic_json import TopicStats, internal_stats
+from broker.http.topics.internal_json import internal_stats
+from broker.http.topics.topic_json import TopicStats
 from broker.net.tests.harness import T, running
 from broker.topics.subscription.consumer import Consumer
 from broker.topics.subscription.request import SubscriptionRequest
