@@ -109,8 +109,10 @@ def plan_existing(
     generation = place.generation if place else len(known)
     if added and missing:
         raise BookieRefusesToStart(
-            f"{added[0]}/current has no data of this bookie, and {missing[0][1]}/current, which "
-            "has, is missing. Mount the lost directory again, or add and remove in two starts"
+            _without_its_data(added[0])
+            if added[0] == missing[0][1]
+            else f"{added[0]}/current has no data of this bookie, and {missing[0][1]}/current, "
+            "which has, is missing. Mount the lost directory again, or add and remove in two starts"
         )
     if added and not may_expand:
         raise BookieRefusesToStart(
@@ -212,9 +214,18 @@ def _paths(number_of: Mapping[str, int]) -> dict[int, str]:
     return path_of
 
 
+def _without_its_data(directory: str) -> str:
+    return (
+        f"{directory}/current has no data of this bookie, which had its data there. Mount the lost "
+        "directory again, or restore it"
+    )
+
+
 def _check_journals(journals: Sequence[str], journal_of: Mapping[int, str], cookie: Cookie) -> None:
     strange = [path for path in journals if path not in journal_of.values()]
     wanted = cookie.journal_directories
+    if list(journals) == list(wanted) and strange:
+        raise BookieRefusesToStart(_without_its_data(strange[0]))
     if strange or len(journal_of) != len(wanted):
         raise BookieRefusesToStart(
             f"bookie {cookie.bookie_id!r} has its journals in {', '.join(wanted)}, but "

@@ -208,6 +208,19 @@ async def test_a_removed_directory_that_is_not_there_is_missed():
         await machine.open(allowStorageExpansion=True)
 
 
+@pytest.mark.parametrize("directory", ["/j1", "/l1"])
+async def test_a_directory_that_is_empty_is_named_once(directory):
+    machine = Machine(TWO)
+    async with machine.running() as bookie:
+        await write(bookie, 0, 5)
+    for path in machine.disk.paths(""):
+        if path.startswith(directory + "/"):
+            machine.disk.remove(path)
+    with pytest.raises(BookieRefusesToStart, match="Mount the lost directory") as refused:
+        await machine.open(allowStorageExpansion=True)
+    assert str(refused.value).count(directory) == 1
+
+
 @pytest.mark.parametrize(
     ("changes", "text"),
     [

@@ -246,7 +246,7 @@ async def _refuse_lost_bookie(
             f"{', '.join(bookie.ledgerDirectories)}: no data of a bookie, but "
             f"{data_directory / METADATA} names {len(known)} ledgers. Mount the lost directories "
             "again, or restore them and the metadata directory from one backup. To begin without "
-            "any data, move the metadata directory away, too"
+            "any data, move the metadata and the journal directories away, too"
         )
 
 
