@@ -1,5 +1,6 @@
-"""For the tests of all rooms: hypothesis judges what is computed, not how fast the machine is;
-several processes may share a run; with `VELA_COMPILED=1` compiled hot modules are what is tested
+"""For the tests of all rooms: hypothesis judges what is computed, not how fast the machine is. It
+takes the same examples in each run until a test changes; the profile "many" takes new ones. Several
+processes may share a run. With `VELA_COMPILED=1` compiled hot modules are what is tested
 (docs/testing.md)."""
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import Scheduling
 
-settings.register_profile("vela", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("many", settings.get_profile("vela"), max_examples=2_000)
+settings.register_profile(
+    "vela", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+settings.register_profile(
+    "many", settings.get_profile("vela"), max_examples=2_000, derandomize=False
+)
 settings.load_profile("vela")
 
 if os.environ.get(SWITCH) == "1" and (runs := use_compiled()) != USED:
