@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 
 from broker.ground.refusal import Refusal
 from broker.http.router import Route
-from broker.tenancy.authorization.operations import operations
+from broker.tenancy.authorization.operations import UNKNOWN, operations
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from broker.http.context import AdminRequest
+    from broker.tenancy.authorization.operations import Operation
 
 _FACTS: Final = Path(__file__).with_name("pulsar_endpoints.txt")
 
@@ -69,17 +70,30 @@ before."""
 
 
 def with_questions(routes: Iterable[Route]) -> list[Route]:
-    """The same routes with the rights that they require. Raises: KeyError: no right is listed for
-    one of the routes."""
-    asked = {
+    """The same routes with the rights that they require. A route for which none is listed is for
+    super users, so that a line that is missing opens nothing and affects no other route."""
+    asked = _asked()
+    return [replace(route, asks=asked.get(_shape_of(route), UNKNOWN)) for route in routes]
+
+
+def unlisted(routes: Iterable[Route]) -> list[str]:
+    """The routes, as method and path, for which no right is listed. A test requires that there are
+    none."""
+    asked = _asked()
+    return [f"{route.method} {route.path}" for route in routes if _shape_of(route) not in asked]
+
+
+def _asked() -> dict[tuple[str, str], tuple[Operation, ...]]:
+    """The rights that the lists name, by shape."""
+    return {
         shape: operations(endpoint.asks)
         for endpoint in (*pulsar_endpoints(), *_endpoints(_OWN))
         for shape in _shapes(endpoint)
     }
-    return [
-        replace(route, asks=asked[_shapes(Endpoint(route.method, route.path, "", ""))[0]])
-        for route in routes
-    ]
+
+
+def _shape_of(route: Route) -> tuple[str, str]:
+    return _shapes(Endpoint(route.method, route.path, "", ""))[0]
 
 
 def _shapes(endpoint: Endpoint) -> list[tuple[str, str]]:
