@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,21 +30,24 @@ def run_machine(
     """Run the processes until SIGTERM or SIGINT. `overrides` are options by their keys."""
     from broker.assembly.cluster_config import listening_notices
     from cli.machine.plan import read_machine
-    from cli.machine.running import socket_path_in
+    from cli.machine.running import socket_place
     from settings.reading import ConfigError, environment_settings, read_properties, report_settings
 
     lines = log_of_server(log_level)
-    socket_path = socket_path_in(data_directory)
-    try:
-        settings = [each for path in config_files for each in read_properties(path)]
-        settings += environment_settings(os.environ)
-        machine, loaded = read_machine(
-            brokers, bookies, settings, overrides, socket_path, strict=strict
-        )
-    except ConfigError as error:
-        refuse(str(error))
-    report_settings(loaded, [*machine.notices, *listening_notices(machine.config)])
-    _run(machine, data_directory, socket_path, log_level, lines)
+    with ExitStack() as stack:
+        try:
+            settings = [each for path in config_files for each in read_properties(path)]
+            settings += environment_settings(os.environ)
+            socket_path = stack.enter_context(socket_place(data_directory))
+            machine, loaded = read_machine(
+                brokers, bookies, settings, overrides, socket_path, strict=strict
+            )
+        except ConfigError as error:
+            refuse(str(error))
+        except OSError as error:
+            refuse(f"no directory for sockets can be made: {error}")
+        report_settings(loaded, [*machine.notices, *listening_notices(machine.config)])
+        _run(machine, data_directory, socket_path, log_level, lines)
 
 
 def _run(

@@ -12,8 +12,7 @@ process ends, all children do.
 from __future__ import annotations
 
 import os
-import tempfile
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
@@ -33,11 +32,12 @@ from cli.machine.plan import (
     ports_of,
 )
 from metadata.socket_server import SocketServer
+from runtime.process_directory import process_directory
 from runtime.supervision import Child, ChildFailed, ChildPlan, life_line
 from runtime.unix_sockets import PATH_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from cli.machine.plan import Machine
@@ -48,6 +48,8 @@ log = structlog.get_logger()
 
 RUN_DIRECTORY: Final = "run"
 SOCKET_NAME: Final = "metadata.sock"
+_PREFIX: Final = "vela-run-"
+"""Of the names of directories for sockets that have no place below the data directory."""
 _LONGEST_NAME: Final = "bookie-99999.sock"
 """The longest name of a socket in the same directory."""
 _BOOKIE_STOP_SECONDS_MAX: Final = 120.0
@@ -68,13 +70,26 @@ class RunningMachine:
     """The URLs of all brokers: `pulsar://host:port,host:port`, and likewise for each scheme."""
 
 
+@contextmanager
+def socket_place(data_directory: Path) -> Iterator[str]:
+    """Where the store is served during the block: `socket_path_in`, or where the paths of sockets
+    would be too long there, in a directory of its own (`runtime.process_directory`). Such
+    directories that killed parents have left are removed. Bookies may have sockets beside it.
+
+    Raises: OSError.
+    """
+    path = socket_path_in(data_directory)
+    longest = f"{os.path.dirname(path)}/{_LONGEST_NAME}"
+    if len(longest.encode()) <= PATH_BYTES_MAX:
+        yield path
+        return
+    with process_directory(_PREFIX) as directory:
+        yield f"{directory}/{SOCKET_NAME}"
+
+
 def socket_path_in(data_directory: Path) -> str:
-    """Where the store is served: below the data directory, or where the paths of sockets would be
-    too long there, in a temporary directory of its own. Bookies may have sockets beside it."""
-    directory = os.path.abspath(data_directory / RUN_DIRECTORY)
-    if len(f"{directory}/{_LONGEST_NAME}".encode()) > PATH_BYTES_MAX:
-        directory = tempfile.mkdtemp(prefix="vela-")
-    return f"{directory}/{SOCKET_NAME}"
+    """The path of the store's socket below the data directory."""
+    return f"{os.path.abspath(data_directory / RUN_DIRECTORY)}/{SOCKET_NAME}"
 
 
 @asynccontextmanager

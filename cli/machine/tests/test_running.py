@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import urllib.request
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +16,7 @@ from bookie.cookie import FILE_NAME as COOKIE
 from broker.assembly.app import running_broker
 from broker.ground.config import BrokerConfig
 from cli.machine.plan import read_machine
-from cli.machine.running import running_machine, socket_path_in
+from cli.machine.running import running_machine, socket_path_in, socket_place
 from runtime.line_writer import LineWriter
 from runtime.supervision import ChildFailed
 from runtime.unix_sockets import PATH_BYTES_MAX
@@ -75,11 +77,52 @@ async def test_a_relative_data_directory_serves_one_process_and_then_a_machine_t
 
 
 def test_a_path_that_is_too_long_for_a_socket_is_replaced(tmp_path):
-    long = tmp_path / ("d" * 100)
-    path = socket_path_in(long)
-    assert len(path.encode()) <= PATH_BYTES_MAX
-    assert socket_path_in(tmp_path) == f"{tmp_path}/run/metadata.sock"
-    os.rmdir(os.path.dirname(path))
+    with socket_place(tmp_path / ("d" * 100)) as path:
+        assert len(path.encode()) <= PATH_BYTES_MAX
+        assert os.path.isdir(os.path.dirname(path))
+    assert not os.path.exists(os.path.dirname(path))
+    with socket_place(tmp_path) as path:
+        assert path == f"{tmp_path}/run/metadata.sock"
+
+
+def _start_machine(data, temporary):
+    """`vela standalone` as a process of its own, ready."""
+    ports = ["--broker-port", "0", "--web-port", "0"]
+    started = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "cli", "standalone", "--brokers", "1", "--bookies", "1"),
+            *("--data-dir", str(data), *ports),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temporary), "PULSAR_PREFIX_bookiePort": "0"},
+    )
+    assert "ready" in started.stdout.readline()
+    return started
+
+
+def _end(started, number):
+    started.send_signal(number)
+    started.wait(WAIT_SECONDS_MAX)
+    started.stdout.close()
+
+
+def test_the_sockets_of_a_killed_machine_are_removed_by_the_next_start(tmp_path):
+    """Their directory is not below the data directory, whose path is too long."""
+    temporary = tmp_path / "t"
+    temporary.mkdir()
+    data = tmp_path / ("d" * 100)
+    first = _start_machine(data, temporary)
+    [left] = temporary.iterdir()
+    _end(first, signal.SIGKILL)
+    assert left.is_dir()
+    second = _start_machine(data, temporary)
+    try:
+        [used] = temporary.iterdir()
+        assert used != left
+    finally:
+        _end(second, signal.SIGTERM)
+    assert not any(temporary.iterdir())
 
 
 def _send(service_url, count):
