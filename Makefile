@@ -79,33 +79,35 @@ setup: $(VENV)/.setup-done
 setup-dev: $(VENV)/.setup-dev-done
 
 $(VENV)/bin/python:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
-	$(PYTHON) -m venv $(VENV)
+	@echo 'setting up $(VENV), once. This takes about a minute'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.setup-done: requirements.lock pyproject.toml | $(VENV)/bin/python
-	@echo 'setting up $(VENV), once: installing what requirements.lock names. This takes about a minute'
-	$(PIP_INSTALL) --require-hashes -r requirements.lock
-	$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
-	$(BIN)/python -c 'from native.compile_hot_modules import compile_to_bytecode as run; run()'
-	touch $@
+	@echo 'installing what requirements.lock names into $(VENV)'
+	@$(PIP_INSTALL) --require-hashes -r requirements.lock
+	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -c 'from native.compile_hot_modules import compile_to_bytecode as run; run()'
+	@touch $@
 
 $(VENV)/.setup-dev-done: requirements-dev.lock $(VENV)/.setup-done
 	@echo 'installing what the tests need into $(VENV), once. This takes about a minute'
-	$(PIP_INSTALL) --require-hashes -r requirements-dev.lock
-	touch $@
+	@$(PIP_INSTALL) --require-hashes -r requirements-dev.lock
+	@touch $@
 
 setup-pipeline: $(PIPELINE_VENV)/.setup-done
 
 $(PIPELINE_VENV)/bin/python:
-	$(PYTHON) -m venv $(PIPELINE_VENV)
+	@echo 'setting up $(PIPELINE_VENV), once. This takes some minutes'
+	@$(PYTHON) -m venv $(PIPELINE_VENV)
 
 $(PIPELINE_VENV)/.setup-done: requirements-pipeline.lock pyproject.toml | $(PIPELINE_VENV)/bin/python
-	@echo 'setting up $(PIPELINE_VENV), once: installing Spark and what the jobs need. This takes some minutes'
-	$(PIPELINE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+	@echo 'installing Spark and what the jobs need into $(PIPELINE_VENV)'
+	@$(PIPELINE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
 	  --require-hashes -r requirements-pipeline.lock
-	$(PIPELINE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+	@$(PIPELINE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
 	  --no-deps --no-build-isolation --editable .
-	touch $@
+	@touch $@
 
 compile: setup-dev
 	$(BIN)/python -m native.compile_hot_modules
