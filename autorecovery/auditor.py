@@ -294,8 +294,9 @@ class Auditor:
                 state = copies[fragment.first, place]
                 if state in BAD:
                     (lost if state is CopyState.LOST else damaged).add(bookie_id)
-        if damaged:
-            await self._marks.add_damaged(ledger_id, sorted(damaged), _wall_ms())
+        for bookie_id in sorted(damaged):
+            met = reader.met.get(bookie_id)
+            await self._marks.add_damaged(ledger_id, [bookie_id], _wall_ms(), met)
         if lost:
             await self._marks.add(ledger_id, sorted(lost), _wall_ms())
         return bool(lost or damaged)

@@ -35,6 +35,8 @@ RUN_ENTRIES_MAX: Final = 1_000
 """Entries of a copy that are read at once when it is read whole."""
 SAMPLE_MAX: Final = 100
 """Entries of one copy that are looked at besides its first and last."""
+INDEX_SAMPLE_MAX: Final = 10
+"""Entries of one copy that is read whole that are also read alone, as readers read."""
 WITHOUT_SOURCE_MAX: Final = 100
 """Entries of one copy that no bookie gives, after which no more of it is copied."""
 _ABSENT: Final = frozenset({Status.NO_ENTRY, Status.NO_LEDGER})
@@ -124,6 +126,8 @@ class CopyReader:
         self._pace = pace
         self._digest = Digest(metadata.digest_type, metadata.password)
         self._timeout_s = timeout_s
+        self.met: dict[str, int] = {}
+        """The last entry that was looked for and not there, by bookie."""
 
     async def states(
         self,
@@ -146,7 +150,7 @@ class CopyReader:
                     copies[key] = CopyState.PRESENT  # its writer takes care
                 elif percent >= 100 or bookie_id in suspected:
                     entries = [entry_id for each, entry_id in met if each == bookie_id]
-                    copies[key] = await self._state_of_whole(fragment, place, entries)
+                    copies[key] = await self._state_of_whole(fragment, place, entries, chance)
                 else:
                     copies[key] = await self._state(fragment, place, percent, chance)
         return copies
@@ -167,16 +171,18 @@ class CopyReader:
         return CopyState.PRESENT
 
     async def _state_of_whole(
-        self, fragment: Fragment, place: int, met: Sequence[int]
+        self, fragment: Fragment, place: int, met: Sequence[int], chance: random.Random
     ) -> CopyState:
-        """The same by all entries, up to the first that is not there, and before by those of `met`
-        that the copy has: a read that begins at an entry is the one that asks the index for it."""
+        """The same by all entries, up to the first that is not there. Before, those of `met` that
+        the copy has and a sample are read alone: the read that begins at an entry is the one that
+        asks the index for it."""
         bookie_id = fragment.ensemble[place]
-        for entry_id in met:
+        for entry_id in [*met, *_sample(fragment, chance)]:
             if fragment.has(place, entry_id):
-                _body, state = await self._read_or_tell(bookie_id, entry_id)
+                body, state = await self._read_or_tell(bookie_id, entry_id)
                 if state is not CopyState.PRESENT:
                     return state
+                await self._pay(len(body))
         walk = Walk(fragment, place, RUN_ENTRIES_MAX)
         for first, last in walk:
             bodies = await self.read_run(bookie_id, first, last)
@@ -197,6 +203,7 @@ class CopyReader:
         """`read`, with a line in the log about an entry that is not there."""
         body, state, detail = await self.read(bookie_id, entry_id)
         if state is not CopyState.PRESENT:
+            self.met[bookie_id] = entry_id
             log.info(
                 "copy not there",
                 ledger_id=self._ledger_id,
@@ -246,6 +253,15 @@ class CopyReader:
                 break
             verified.append(body)
         return verified
+
+
+def _sample(fragment: Fragment, chance: random.Random) -> list[int]:
+    """Entries of a settled fragment, descending, because a bookie reads ahead and does not ask its
+    index for what it has read; the copy at a place has a part of them."""
+    if fragment.last is None or fragment.last < fragment.first:
+        return []
+    entries = range(fragment.first, fragment.last + 1)
+    return sorted(chance.sample(entries, min(INDEX_SAMPLE_MAX, len(entries))), reverse=True)
 
 
 @final

@@ -7,7 +7,7 @@ import trio
 
 import autorecovery.auditor as auditor_module
 from autorecovery.auditor import Auditor
-from autorecovery.copies import CopyReader, ReadPace
+from autorecovery.copies import INDEX_SAMPLE_MAX, CopyReader, ReadPace
 from autorecovery.fragments import CopyState, bookies_of
 from autorecovery.records import DISABLE_PATH
 from autorecovery.tests.worlds import ENTRIES, recovery_world
@@ -161,7 +161,6 @@ async def test_damage_that_only_a_reader_meets_is_repaired_where_it_was_met():
         ledger_id = writer.ledger_id
         first, second = (await world.metadata(ledger_id)).ensembles[0]
         await mislead(world, first, ledger_id, 11)
-        assert await world.auditor().check_ledgers() == 0
         reader = CopyReader(world.pool.bookies, ledger_id, await world.metadata(ledger_id), 20.0)
         assert (await reader.read(first, 11))[1] is CopyState.DAMAGED
 
@@ -175,6 +174,22 @@ async def test_damage_that_only_a_reader_meets_is_repaired_where_it_was_met():
         assert (await reader.read(first, 11))[1] is CopyState.PRESENT
         await world.require_all_copies(ledger_id)
         assert [gate.adds for gate in gates] == [before[0] + ENTRIES, before[1]]
+
+
+async def test_a_wrong_row_of_an_index_is_found_by_an_audit_and_repaired():
+    async with recovery_world(2, (2, 2, 2)) as world:
+        writer, _ = await world.a_ledger(INDEX_SAMPLE_MAX)
+        ledger_id = writer.ledger_id
+        first = (await world.metadata(ledger_id)).ensembles[0][0]
+        await mislead(world, first, ledger_id, 3)
+
+        assert await world.auditor().check_ledgers() == 1
+        assert (await world.marks.get(ledger_id)).met == {(first, 3)}
+        await work(world, 1)
+
+        reader = CopyReader(world.pool.bookies, ledger_id, await world.metadata(ledger_id), 20.0)
+        assert (await reader.read(first, 3))[1] is CopyState.PRESENT
+        assert await world.auditor().check_ledgers() == 0
 
 
 async def test_a_copy_that_was_named_and_is_whole_is_not_written_again():
