@@ -158,7 +158,7 @@ async def test_copies_damaged_anywhere_are_read_around_found_and_repaired(tmp_pa
             await in_thread(send, running.urls[0], topic, range(ENTRIES))
         told = [await in_thread(layouts, running.urls[1], topic) for topic in TOPICS]
         ledgers = [each["ledgers"][0] for each in told]
-    *in_logs, in_index = ledger_ids = [each["ledgerId"] for each in ledgers]
+    *in_logs, in_index = [each["ledgerId"] for each in ledgers]
     await in_thread(damage_logs, directories[bookie_name(2)], in_logs)
     asked_first = ledgers[5]["ensembles"][0]["bookies"][in_index % 2]
     await in_thread(damage_index, directories[asked_first], in_index)
