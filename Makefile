@@ -28,13 +28,14 @@ FAULTS_ARGS ?=
 LOCK := build/lock/bin/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
   --no-emit-trusted-host --no-emit-find-links --allow-unsafe --strip-extras
 
-.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all test-slow lint check nightly test-many-examples sanitize compat compat-all compat-scenarios compat-clusters compat-servers compat-waits compat-smoke setup-compat compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-flood bench-followers bench-growth bench-isolation bench-limits bench-peers bench-secured bench-spark token-expiry strangers crash damage simulate cluster-faults lock proto clean
+.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all test-slow test-compiled lint check nightly test-many-examples sanitize compat compat-all compat-scenarios compat-clusters compat-servers compat-waits compat-smoke setup-compat compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-flood bench-followers bench-growth bench-isolation bench-limits bench-peers bench-secured bench-spark token-expiry strangers crash damage simulate cluster-faults lock proto clean
 
 help:
 	@echo 'make run      set up and start vela standalone (RUN_ARGS="--broker-port 6650 ...")'
 	@echo 'make test     set up and run the tests, in two processes (WORKERS=2)'
 	@echo 'make setup-dev  also what the tests need, among it the stock Python client'
 	@echo 'make test-slow  the tests that "make test" leaves to the night; test-many-examples: those of hypothesis with 2,000 examples'
+	@echo 'make test-compiled  the tests of the rooms with hot modules, on the compiled modules'
 	@echo 'make setup-pipeline  $(PIPELINE_VENV) with Spark, for "vela pipeline" (Java 17 to run it)'
 	@echo 'make test-pipeline   the tests that need Spark (Java 17; Maven for Delta Lake); test-pipeline-all: the slow ones, too'
 	@echo 'make setup    the set-up alone: $(VENV) with the locked dependencies'
@@ -124,6 +125,10 @@ test: setup-dev
 
 test-slow: setup-dev
 	$(BIN)/python -m pytest $(SHARED) -m slow
+
+# The rooms that have hot modules.
+test-compiled: compile
+	VELA_COMPILED=1 $(BIN)/python -m pytest $(SHARED) -m 'not slow' native protocol runtime bookie ledgers broker
 
 test-pipeline: setup-pipeline
 	$(PIPELINE_VENV)/bin/python -m pytest -W default -m 'not slow' tests/pipeline

@@ -93,6 +93,8 @@ NIGHTLY: Final = (
             target("compat-spark", REQUIRED),
             target("test-pipeline-all"),
             target("token-expiry"),
+            # Last, because servers that start after it find the compiled modules, too.
+            target("test-compiled"),
         ),
         lanes=2,
     ),

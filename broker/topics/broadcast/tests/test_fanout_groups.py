@@ -16,6 +16,7 @@ from broker.topics.broadcast.fanout_groups import (
 )
 from broker.topics.broadcast.lane import Lane
 from broker.topics.broadcast.virtual_cursors import VirtualCursors
+from broker.topics.subscription.tests.fakes import FakeSession
 
 UNACKED_MAX = 4
 SLOTS = st.integers(0, 5)
@@ -26,7 +27,7 @@ class Consumers(RuleBasedStateMachine):
         super().__init__()
         self.cursors = VirtualCursors()
         self.groups = FanoutGroups(self.cursors, UNACKED_MAX)
-        self.lanes = [Lane("one"), Lane("two")]
+        self.lanes = [Lane(FakeSession()), Lane(FakeSession())]
         self.tail = 0
         self.granted = {}
         for number in range(6):

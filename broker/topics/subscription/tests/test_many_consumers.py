@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from broker.topics.subscription.active_consumer import RING_POINTS, ActiveOrder
 from broker.topics.subscription.consumer import Consumer
 from broker.topics.subscription.in_flight import InFlight
-from broker.topics.subscription.tests.fakes import limits_among
+from broker.topics.subscription.tests.fakes import FakeSession, limits_among
 from protocol.hashing import key_hash
 
 CONSUMERS = 1_000
 
 
 def new_consumer(name, priority_level=0):
-    consumer = Consumer(1, name, None, 2, priority_level)
+    consumer = Consumer(1, name, FakeSession(), 2, priority_level)
     consumer.equip()
     return consumer
 

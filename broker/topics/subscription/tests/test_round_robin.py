@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from types import SimpleNamespace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,12 +10,13 @@ from hypothesis import strategies as st
 from broker.topics.subscription.consumer import Consumer
 from broker.topics.subscription.round_robin import RoundRobin, can_take
 from broker.topics.subscription.sub_types import SHARED
+from broker.topics.subscription.tests.fakes import FakeSession
 
 LEVELS_MAX = 1_000
 
 
 def make_consumer(priority_level, granted=1):
-    consumer = Consumer(1, "c", SimpleNamespace(writable=True), SHARED, priority_level)
+    consumer = Consumer(1, "c", FakeSession(), SHARED, priority_level)
     consumer.equip()
     consumer.permits.granted = granted
     return consumer
