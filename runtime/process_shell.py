@@ -8,6 +8,7 @@ a former session.
 
 from __future__ import annotations
 
+import gc
 from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -39,7 +40,8 @@ def prepare_process(modules: Sequence[str] = ()) -> None:
 
 def run_server(command: str, server: Server, refusals: tuple[type[Exception], ...]) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP. An error that is one of `refusals` ends the process
-    with one line."""
+    with one line. From here on garbage is collected."""
+    gc.enable()
     try:
         trio.run(_serve, command, server)
     except* refusals as group:

@@ -57,3 +57,25 @@ def test_a_broker_at_rest_has_not_loaded_what_only_some_brokers_need() -> None:
     # They brought no framework of HTTP, nor what such ones import.
     assert [name for name in NEVER_LOADED if name in asked] == []
     assert status == 200
+
+
+OTHER_COMMAND = """
+import gc, sys
+from cli.__main__ import main
+sys.argv = ["vela", "tokens", "--help"]
+try:
+    main()
+finally:
+    print("collects", gc.isenabled())
+"""
+
+
+def test_a_command_that_is_no_server_collects_its_garbage() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", OTHER_COMMAND],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert done.stdout.splitlines()[-1] == "collects True"
