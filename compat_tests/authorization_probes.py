@@ -45,6 +45,7 @@ _OF_WHAT_IS_THERE: Final = {"updateProperties"}
 
 _POSITION: Final = {"ledgerId": 1, "entryId": 1}
 _BODIES: Final[dict[str, Any]] = {
+    "antiAffinity": "group",
     "compactionThreshold": 1,
     "deduplication": True,
     "deduplicationEnabled": True,

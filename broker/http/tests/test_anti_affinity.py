@@ -64,6 +64,18 @@ async def test_what_is_refused(broker, client, method, path, body, answer):
     assert await broker.admin.store.get(LOCAL) is None
 
 
+async def test_a_namespace_without_local_policies_has_no_group_to_leave(broker, client):
+    """Pulsar 4.0.8 fails with an exception, 5.0.1 answers 404."""
+    broker.admin.cluster = SeveralWithRecord(broker)
+    for path in (GROUP, GROUP.replace("default", "none")):
+        answer = await client.delete(path)
+        assert answer.status_code == 404
+        assert answer.json()["reason"] == "The namespace has never been in an anti-affinity group"
+    assert (await client.post(GROUP, content=b"g")).status_code == 204
+    for _ in range(2):
+        assert (await client.delete(GROUP)).status_code == 204
+
+
 async def test_a_broker_that_shares_nothing_keeps_groups(client):
     assert (await client.post(GROUP, content=b"g")).status_code == 204
     assert (await client.get(GROUP)).text == "g"
