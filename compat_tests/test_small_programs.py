@@ -1,5 +1,5 @@
 """The clients of frameworks and the Rust crate see the same on all servers: a few messages sent and
-received, and some refused once."""
+received, and some refused once; a reader of the crate goes back."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from compat_tests.servers import Servers
 
 SCENARIOS = ("round-trip", "redelivery")
+MORE_SCENARIOS = {"rust": ("seek",)}
 PROGRAMS = {name: partial(framework_command, name) for name in FRAMEWORKS} | {"rust": rust_command}
 
 
@@ -31,7 +32,7 @@ def marks(client: str, scenario: str) -> list[pytest.MarkDecorator]:
 PLAYED = [
     pytest.param(client, scenario, marks=marks(client, scenario))
     for client in PROGRAMS
-    for scenario in SCENARIOS
+    for scenario in (*SCENARIOS, *MORE_SCENARIOS.get(client, ()))
 ]
 
 

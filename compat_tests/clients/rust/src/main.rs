@@ -10,6 +10,8 @@ use futures::TryStreamExt;
 use pulsar::compression::{Compression, CompressionLz4};
 use pulsar::consumer::{ConsumerOptions, InitialPosition, Message};
 use pulsar::producer::{self, ProducerOptions};
+use pulsar::proto::MessageIdData;
+use pulsar::reader::Reader;
 use pulsar::{Consumer, Pulsar, SubType, TokioExecutor};
 use serde_json::{json, Value};
 
@@ -137,6 +139,40 @@ async fn redelivery(client: &Pulsar<TokioExecutor>, topic: &str) -> Outcome {
     Ok(())
 }
 
+async fn read(
+    reader: &mut Reader<Vec<u8>, TokioExecutor>,
+    what: &str,
+    count: usize,
+) -> Result<Option<MessageIdData>, Box<dyn Error>> {
+    let mut last = None;
+    for _ in 0..count {
+        let message = tokio::time::timeout(WAIT, reader.try_next()).await??;
+        let message = message.ok_or("the reader ended")?;
+        see(what, seen(&message));
+        last = Some(message.message_id().clone());
+    }
+    Ok(last)
+}
+
+/// A reader goes back to a message, and to a time before all of them. `Consumer::seek` is not
+/// played: its former half subscribes again beside it, and with any server keeps it waiting.
+async fn seek(client: &Pulsar<TokioExecutor>, topic: &str) -> Outcome {
+    publish(client, topic, None).await?;
+    let mut reader = client
+        .reader()
+        .with_topic(topic)
+        .with_options(ConsumerOptions::default().with_initial_position(InitialPosition::Earliest))
+        .into_reader()
+        .await?;
+    let half = read(&mut reader, "message", MESSAGES / 2).await?;
+    read(&mut reader, "message", MESSAGES / 2).await?;
+    reader.seek(half, None).await?;
+    read(&mut reader, "after a seek to a message", MESSAGES / 2 + 1).await?;
+    reader.seek(None, Some(0)).await?;
+    read(&mut reader, "after a seek to a time", MESSAGES).await?;
+    Ok(())
+}
+
 async fn play(request: &Value) -> Outcome {
     let text = |key: &str| request[key].as_str().unwrap_or_default().to_string();
     let client = Pulsar::builder(text("service_url"), TokioExecutor).build().await?;
@@ -144,6 +180,7 @@ async fn play(request: &Value) -> Outcome {
     match text("scenario").as_str() {
         "round-trip" => round_trip(&client, &topic).await,
         "redelivery" => redelivery(&client, &topic).await,
+        "seek" => seek(&client, &topic).await,
         other => Err(format!("no scenario is called {other}").into()),
     }
 }
