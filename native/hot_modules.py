@@ -175,6 +175,7 @@ HOT_MODULES: Final = (
     "runtime.readers",
     "runtime.send_queue",
     "runtime.transport",
+    "runtime.writers",
 )
 
 

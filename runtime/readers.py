@@ -24,11 +24,14 @@ Strangers: anyone can begin a handshake, and each of its calls takes a milliseco
 in their handshake are one share together (`STRANGERS`), in which a call costs all that a share may
 use before others, and a turn has `STRANGERS_PER_TURN_MAX` such calls at most.
 
-Patience: a reader may declare that nobody waits for its next input (`be_patient`). Its next call
-then waits for up to `PATIENCE_SECONDS`, together with those of all other patient readers, so that
-small pieces are read together: a call costs as much as a hundred of the acknowledgements in it.
+Patience: a reader may declare that nobody waits for its next input (`be_patient`), and for how long
+its next call may wait. It does so together with those of all other patient readers, so that small
+pieces are read together: a call costs as much as a hundred of the acknowledgements in it.
 This happens only if the loop waits in the set, because only that wait can end after so short a
 time.
+
+Writing: a sender whose socket takes no more is called by the same set when there is room
+(`call_when_writable`, `runtime.writers`), after the readers of the turn.
 
 During a turn the set is polled again every `LOOK_SECONDS`, so that small inputs are served between
 two calls of connections that read all they can get. At each poll, finished groups of the journals
@@ -57,6 +60,7 @@ import trio
 from runtime.fair_queue import FairQueue
 from runtime.loop_wait import wait_of_loop
 from runtime.watchdog import CALLBACK_SECONDS_MAX, CPU_READ_SECONDS, watchdog_of_loop
+from runtime.writers import Writers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,8 +76,6 @@ QUANTUM_BYTES: Final = 64 * 1024
 CALL_BYTES: Final = 4 * 1024
 """The cost of a call besides the bytes that it reads."""
 ENDED_PER_TURN: Final = 8
-PATIENCE_SECONDS: Final = 0.01
-"""How long what is in no hurry waits. A task waits as long beside a fan-out to 20,000 consumers."""
 STRANGERS: Final = "strangers"
 """The share of connections in their handshake."""
 STRANGERS_PER_TURN_MAX: Final = 4
@@ -82,6 +84,9 @@ SHARED_CHUNK_BYTES: Final = 128 * 1024
 SHARED_SECONDS: Final = 0.1
 """How long a call of another share counts."""
 _WANTED_EVENTS: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
+_ROOM: Final = select.EPOLLOUT
+_ROOM_EVENTS: Final = select.EPOLLOUT | select.EPOLLET
+_GONE: Final = select.EPOLLHUP | select.EPOLLERR
 _URGENT_EVENTS: Final = select.EPOLLIN | select.EPOLLET
 _OWN_SHARE: Final = ""
 """The share of calls from threads."""
@@ -127,6 +132,7 @@ class Readers:
         "_waiting",
         "_wake",
         "_watchdog",
+        "_writers",
         "chunk_bytes_max",
     )
 
@@ -180,6 +186,7 @@ class Readers:
         self._busy = 0.0
         """Seconds of calls that were not reported to the watchdog yet."""
         self._token = trio.lowlevel.current_trio_token()
+        self._writers = Writers()
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -194,7 +201,10 @@ class Readers:
 
         Raises: OSError: epoll cannot watch the descriptor.
         """
-        self._epoll.register(descriptor, _WANTED_EVENTS)
+        if self._writers.knows(descriptor):
+            self._epoll.modify(descriptor, _WANTED_EVENTS | _ROOM)
+        else:
+            self._epoll.register(descriptor, _WANTED_EVENTS)
         self._calls[descriptor] = call
         self._shares[descriptor] = share
 
@@ -230,7 +240,35 @@ class Readers:
             self._put_off.discard(descriptor)
             self._ended += 1
             with contextlib.suppress(OSError):  # it is closed and therefore no longer in the set
-                self._epoll.unregister(descriptor)
+                if self._writers.knows(descriptor):
+                    self._epoll.modify(descriptor, _ROOM_EVENTS)
+                else:
+                    self._epoll.unregister(descriptor)
+
+    def call_when_writable(
+        self, descriptor: int, call: Callable[[], object], *, is_full: bool
+    ) -> None:
+        """Invoke `call` once, which never raises: when the descriptor, which is full, has room
+        again; if it is not full, in a later turn.
+
+        Raises: OSError: epoll cannot watch the descriptor.
+        """
+        if not self._writers.knows(descriptor):
+            if descriptor in self._calls:
+                self._epoll.modify(descriptor, _WANTED_EVENTS | _ROOM)
+            else:
+                self._epoll.register(descriptor, _ROOM_EVENTS)
+        self._writers.add(descriptor, call, is_full=is_full)
+        if not is_full:
+            self._wake_turns()
+
+    def remove_writer(self, descriptor: int) -> None:
+        """Stop calling. Must be called before the descriptor is closed. Idempotent."""
+        if self._writers.knows(descriptor):
+            self._writers.remove(descriptor)
+            if descriptor not in self._calls:
+                with contextlib.suppress(OSError):
+                    self._epoll.unregister(descriptor)
 
     def call_again(self, descriptor: int) -> None:
         """Call in a later turn even if no more bytes arrive, because some of those that have come
@@ -239,16 +277,20 @@ class Readers:
             self._waiting.add(descriptor)
             self._put(descriptor, is_much=True)
 
-    def be_patient(self, descriptor: int) -> None:
-        """The next input is in no hurry. Only for use within the call itself, which has read
-        everything. It holds for one call, and not for one that `call_again` or the peer's close
-        asks for."""
+    def be_patient(self, descriptor: int, seconds: float) -> None:
+        """The next input is in no hurry, and may wait so long. Only for use within the call itself,
+        which has read everything. It holds for one call, and not for one that `call_again` or the
+        peer's close asks for."""
         if self._trios != -1:
-            self._patient[descriptor] = monotonic() + PATIENCE_SECONDS
+            self._patient[descriptor] = monotonic() + seconds
 
     def call_soon(self, descriptor: int) -> None:
         """The same for any other caller, which does not know whether `run` waits."""
         self.call_again(descriptor)
+        self._wake_turns()
+
+    def _wake_turns(self) -> None:
+        """If a task waits for the set, it has to look."""
         if self._wake != -1 and self._trios == -1:
             os.eventfd_write(self._wake, 1)
 
@@ -330,12 +372,12 @@ class Readers:
     async def _run_in_turns(self) -> None:
         descriptor = self._epoll.fileno()
         while True:
-            if self._waiting:
+            if self._waiting or self._writers:
                 await trio.lowlevel.checkpoint()
             else:
                 await trio.lowlevel.wait_readable(descriptor)
             self._find()
-            self._call_found()
+            self._writers.call_ready(self._call_found())
 
     def serve(self, seconds_max: float) -> bool:
         """Wait so long for something to call, unless something waits to be called, and call.
@@ -346,19 +388,20 @@ class Readers:
         self._trio_is_ready = False
         if self._put_off:
             seconds_max = max(0.0, min(seconds_max, self._put_off_until - monotonic()))
-        found = self._epoll.poll(0.0 if self._waiting else seconds_max, FOUND_AT_ONCE_MAX)
-        if not found and not self._waiting and not self._put_off:
+        is_busy = bool(self._waiting) or bool(self._writers)
+        found = self._epoll.poll(0.0 if is_busy else seconds_max, FOUND_AT_ONCE_MAX)
+        if not found and not is_busy and not self._put_off:
             return False
         begun = monotonic()
         if self._put_off and begun >= self._put_off_until:
             self._queue_put_off()
-        if not found and not self._waiting:
+        if not found and not self._waiting and not self._writers:
             return False
         watchdog = self._watchdog
         if watchdog is not None:
             watchdog.calls_begin(begun)
         self._take(found)
-        end = self._call_found()
+        end = self._writers.call_ready(self._call_found())
         if watchdog is not None:
             self._busy += end - begun
             if self._busy > CPU_READ_SECONDS:
@@ -381,6 +424,11 @@ class Readers:
                 if descriptor == self._trios:
                     self._trio_is_ready = True
                     continue
+                if events & (_ROOM | _GONE):
+                    self._writers.found(descriptor)
+                    events &= ~_ROOM
+                    if not events or descriptor not in self._calls:
+                        continue
                 if events != select.EPOLLIN:
                     self._closed.add(descriptor)
                 if descriptor not in waiting and not self._may_wait(descriptor, events):

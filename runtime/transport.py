@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 RECEIVE_SIZE_BYTES_MIN = 64 * 1024
 RECEIVE_SIZE_BYTES_MAX = 1024 * 1024
+PATIENCE_SECONDS: Final = 0.01
+"""How long what is in no hurry waits. A task waits as long beside a fan-out to 20,000 consumers."""
+PATIENCE_SECONDS_MAX: Final = 0.04
+"""The same when nothing else has come for some time: each wait is twice as long as the one before.
+A wave of acknowledgements that lasts for a second takes 30 calls."""
 
 
 class Taken(Enum):
@@ -79,6 +84,15 @@ class Transport(Protocol):
     async def send_strip(self, strip: Strip, bytes_max: int) -> int:
         """Like `send_strip_nowait`, but waits until at least one byte is taken."""
 
+    def call_when_writable(self, call: Callable[[], object], *, is_full: bool) -> bool:
+        """Call once, in the loop, when more bytes are taken than before; unless `is_full` (the
+        last bytes given were not all taken), in a later turn. The call never raises, and is not
+        made after `close`. Returns False if this transport has to be waited for by a task
+        (`send`).
+
+        Raises: trio.BrokenResourceError.
+        """
+
     async def receive(self) -> bytes:
         """The next bytes; empty when the other side has closed.
 
@@ -116,6 +130,7 @@ class SocketTransport:
     __slots__ = (
         "_has_waited",
         "_may_have_more",
+        "_patience_seconds",
         "_readers",
         "_receive_size_bytes",
         "_receive_size_bytes_max",
@@ -148,6 +163,8 @@ class SocketTransport:
         """A task has waited for the socket by itself: trio may still know the descriptor."""
         self._may_have_more = False
         """The last receive did not empty the socket."""
+        self._patience_seconds = 0.0
+        """How long the input may wait that follows the last one; 0: not at all."""
         self._share = share_of(peer)
         self.peer = peer
 
@@ -186,6 +203,17 @@ class SocketTransport:
             taken = self.send_strip_nowait(strip, bytes_max)
             if taken:
                 return taken
+
+    def call_when_writable(self, call: Callable[[], object], *, is_full: bool) -> bool:
+        """See Transport."""
+        descriptor = self._socket.fileno()
+        if descriptor == -1:
+            raise trio.BrokenResourceError("connection closed")
+        try:
+            self._readers.call_when_writable(descriptor, call, is_full=is_full)
+        except OSError as error:
+            raise trio.BrokenResourceError(str(error)) from error
+        return True
 
     async def receive(self) -> bytes:
         """The next bytes; empty when the other side has closed."""
@@ -246,13 +274,17 @@ class SocketTransport:
                     return 0
                 receiving.size_bytes = len(data)
             taken = receiving.take(data)
+            if taken is not Taken.UNHURRIED:
+                self._patience_seconds = 0.0
             receiving.is_left = taken is Taken.IN_PART
             if taken is Taken.STOP:
                 self._end_receiving(None)
             elif (receiving.is_left or self._may_have_more) and not receiving.ended.is_set():
                 self._readers.call_again(self._socket.fileno())
             elif taken is Taken.UNHURRIED:
-                self._readers.be_patient(self._socket.fileno())
+                seconds = min(2 * self._patience_seconds, PATIENCE_SECONDS_MAX)
+                self._patience_seconds = seconds = seconds or PATIENCE_SECONDS
+                self._readers.be_patient(self._socket.fileno(), seconds)
         except Exception as error:  # for the task that waits
             self._end_receiving(error)
         return receiving.size_bytes
@@ -292,6 +324,7 @@ class SocketTransport:
     def close(self) -> None:
         """Close at once. Wakes a blocked `send` and `receive`."""
         if self._socket.fileno() != -1:
+            self._readers.remove_writer(self._socket.fileno())
             self._end_receiving(trio.BrokenResourceError("connection closed"))
             if self._has_waited:
                 trio.lowlevel.notify_closing(self._socket)
@@ -366,6 +399,11 @@ class StreamTransport:
     async def send_strip(self, strip: Strip, bytes_max: int) -> int:
         """See Transport."""
         return await self.send(strip.buffers(bytes_max))
+
+    def call_when_writable(self, call: Callable[[], object], *, is_full: bool) -> bool:
+        """A stream has to be waited for."""
+        del call, is_full
+        return False
 
     async def receive(self) -> bytes:
         """The next bytes; empty when the other side has closed."""

@@ -426,6 +426,11 @@ class TlsTransport:
         """See Transport."""
         return await self.send(strip.buffers(bytes_max))
 
+    def call_when_writable(self, call: Callable[[], object], *, is_full: bool) -> bool:
+        """Its records have to be waited for."""
+        del call, is_full
+        return False
+
     def _queue_records(self) -> None:
         """Queue the records that OpenSSL sends of its own accord."""
         if self._outgoing.pending:

@@ -162,8 +162,12 @@ class Turns:
                 try:
                     output.flush()
                 except Exception as error:
-                    log.error("cannot send, closing", peer=output.peer, exc_info=error)
-                    output.fail(f"sending failed: {type(error).__name__}: {error}")
+                    self.cannot_send(output, error)
+
+    def cannot_send(self, output: Output, error: Exception) -> None:
+        """An output has failed in an unforeseen way: close its connection."""
+        log.error("cannot send, closing", peer=output.peer, exc_info=error)
+        output.fail(f"sending failed: {type(error).__name__}: {error}")
 
     async def run(self) -> None:
         """Flush output put outside of turns, until cancelled."""

@@ -7,9 +7,12 @@ Large buffers are never copied. Small ones are joined: measured on loopback, joi
 about 1 KB per buffer and `sendmsg` of separate buffers above. A strip of frames with one payload
 (`broker.net.strip`) is one piece of output, which sends itself.
 
+What the kernel does not take follows when the socket has room: the transport calls (`_room`), or
+the writer task waits for it (`run`) where a transport cannot call.
+
 Invariants: bytes leave in the order in which they were put; `pending_bytes` is the sum of the
 buffers and strips that the kernel has not yet taken; while the kernel takes no more (`_stalled`),
-only the writer task sends, and the bytes count in the budget of all connections.
+only `_room` or the writer task sends, and the bytes count in the budget of all connections.
 """
 
 from __future__ import annotations
@@ -37,11 +40,11 @@ BUFFERS_PER_CALL_MAX = 1024
 JOIN_BELOW_BYTES = 1024
 """Average buffer size below which joining is cheaper than a vector of buffers."""
 SEND_BYTES_MAX = 1024 * 1024
-"""The most one step sends: within the turn, whose rest the writer task sends, and in that task.
-It takes half a millisecond, and on loopback a part of the receiver's work is in it."""
+"""The most one step sends: within the turn, and each time the socket has room after that. It takes
+half a millisecond, and on loopback a part of the receiver's work is in it."""
 
 YIELDING_SEND_BYTES_MAX = 256 * 1024
-"""The same for the writer task while messages are being published (`runtime.rounds`)."""
+"""The same when the socket has room, while messages are being published (`runtime.rounds`)."""
 
 STRIP_REST_SHARE: Final = 8
 """A strip is sent whole if it passes the bound of a step by no more than this part of it: a strip
@@ -95,7 +98,7 @@ class Outbox:
         start_writer: Callable[[], None] = _nothing,
     ) -> None:
         """`budget`: of all connections of the broker, with their bounds. `start_writer` is called
-        once, when the writer task (`run`) is first needed."""
+        once, when a writer task (`run`) is first needed."""
         self._transport = transport
         self._turns = turns
         self._budget = budget
@@ -220,24 +223,52 @@ class Outbox:
         self._transport.close()
 
     def flush(self) -> None:
-        """Send as much as the kernel takes now. The writer task sends the rest."""
+        """Send as much as the kernel takes now. The rest follows when there is room."""
         self._marked = False
         if self._stalled or self._failed:
             if self._stalled:
                 self._count()
             return
         try:
-            self._send_inline()
+            is_full = self._send_inline(SEND_BYTES_MAX)
+            if self.pending_bytes:
+                self._stalled = True
+                self.held_since = self.moved_at = self._budget.now()
+                self._count()
+                self._wait_for_room(is_full=is_full)
         except trio.BrokenResourceError as error:
             self.fail(f"sending failed: {error}")
+
+    def _wait_for_room(self, *, is_full: bool) -> None:
+        if self._failed or self._transport.call_when_writable(self._room, is_full=is_full):
             return
-        if self.pending_bytes:
-            self._stalled = True
-            self._wake.set()
-            self.held_since = self.moved_at = self._budget.now()
+        self._wake.set()
+        start, self._start_writer = self._start_writer, _nothing
+        start()
+
+    def _room(self) -> None:
+        """The socket takes more: the transport calls."""
+        try:
+            self._go_on()
+        except Exception as error:
+            self._turns.cannot_send(self, error)
+
+    def _go_on(self) -> None:
+        if self._failed or not self._stalled:
+            return
+        is_yielding = heavy_rounds().is_yielding
+        try:
+            is_full = self._send_inline(YIELDING_SEND_BYTES_MAX if is_yielding else SEND_BYTES_MAX)
+            if self._failed:
+                return
+            self.moved_at = self._budget.now()
             self._count()
-            start, self._start_writer = self._start_writer, _nothing
-            start()
+            if self.pending_bytes:
+                self._wait_for_room(is_full=is_full)
+            else:
+                self._stalled = False
+        except trio.BrokenResourceError as error:
+            self.fail(f"sending failed: {error}")
 
     def _count(self) -> None:
         """Tell the budget what waits. It may give this connection up, or others."""
@@ -251,8 +282,8 @@ class Outbox:
             " of all connections has reached its bound"
         )
 
-    def _send_inline(self) -> None:
-        budget_bytes = SEND_BYTES_MAX
+    def _send_inline(self, budget_bytes: int) -> bool:
+        """Send so much. Returns whether the kernel has refused some of it."""
         while self.pending_bytes and budget_bytes > 0:
             if self._buffers:
                 batch, size = self._next_batch(budget_bytes)
@@ -264,8 +295,9 @@ class Outbox:
                 taken = self._transport.send_strip_nowait(strip, size)
                 self._took_of_strip(taken)
             if taken < size:
-                return
+                return True
             budget_bytes -= size
+        return False
 
     def _next_batch(self, bytes_max: int) -> tuple[list[Buffer], int]:
         """The next buffers to hand to the kernel (still queued), joined if that is cheaper."""

@@ -13,6 +13,7 @@ import trio
 import trio.testing
 
 from runtime import readers as module
+from runtime import transport
 from runtime.readers import Readers
 from runtime.testing.conditions import eventually
 from runtime.transport import SocketTransport, Taken
@@ -386,7 +387,7 @@ def unhurried(pair):
 
 async def test_what_is_in_no_hurry_is_read_together(monkeypatch):
     """Acknowledgements that trickle cost a call for six of them."""
-    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(transport, "PATIENCE_SECONDS", 0.2)
     async with running() as (readers, nursery, new_pair):
         pair = new_pair()
         nursery.start_soon(pair.transport.receive_into, unhurried(pair))
@@ -400,7 +401,7 @@ async def test_what_is_in_no_hurry_is_read_together(monkeypatch):
 
 
 async def test_patience_is_that_of_one_connection_for_one_call(monkeypatch):
-    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(transport, "PATIENCE_SECONDS", 0.05)
     async with running() as (readers, nursery, new_pair):
         patient, other = new_pair(), new_pair()
 
@@ -412,7 +413,7 @@ async def test_patience_is_that_of_one_connection_for_one_call(monkeypatch):
         nursery.start_soon(other.transport.receive_into, other.take)
         patient.peer.sendall(b"one")
         await eventually(lambda: patient.got)
-        monkeypatch.setattr(module, "PATIENCE_SECONDS", 100.0)
+        monkeypatch.setattr(transport, "PATIENCE_SECONDS", 100.0)
         patient.peer.sendall(b"two")
         other.peer.sendall(b"other")
         await eventually(lambda: other.got)
@@ -422,8 +423,30 @@ async def test_patience_is_that_of_one_connection_for_one_call(monkeypatch):
         await eventually(lambda: len(patient.got) == 3)
 
 
+async def test_what_is_in_no_hurry_waits_longer_while_nothing_else_comes(monkeypatch):
+    monkeypatch.setattr(transport, "PATIENCE_SECONDS", 0.001)
+    monkeypatch.setattr(transport, "PATIENCE_SECONDS_MAX", 0.005)
+    waits, hurried = [], []
+    async with running() as (_readers, nursery, new_pair):
+        pair = new_pair()
+        monkeypatch.setattr(
+            Readers, "be_patient", lambda self, descriptor, seconds: waits.append(seconds)
+        )
+
+        def take(data):
+            pair.got.append(data)
+            return Taken.WHOLE if data in hurried else Taken.UNHURRIED
+
+        hurried.append(b"4")
+        nursery.start_soon(pair.transport.receive_into, take)
+        for number in range(7):
+            pair.peer.sendall(b"%d" % number)
+            await eventually(lambda number=number: len(pair.got) > number)
+    assert waits == [0.001, 0.002, 0.004, 0.005, 0.001, 0.002]
+
+
 async def test_a_peer_that_closes_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(module, "PATIENCE_SECONDS", 100.0)
+    monkeypatch.setattr(transport, "PATIENCE_SECONDS", 100.0)
     async with running() as (readers, _, new_pair):
         pair = new_pair()
         async with trio.open_nursery() as nursery:
@@ -438,7 +461,7 @@ async def test_a_peer_that_closes_is_not_waited_for(monkeypatch):
 
 
 async def test_who_leaves_while_its_call_is_put_off_is_forgotten(monkeypatch):
-    monkeypatch.setattr(module, "PATIENCE_SECONDS", 100.0)
+    monkeypatch.setattr(transport, "PATIENCE_SECONDS", 100.0)
     async with running() as (readers, nursery, new_pair):
         pair = new_pair()
 
@@ -456,7 +479,7 @@ async def test_who_leaves_while_its_call_is_put_off_is_forgotten(monkeypatch):
 
 
 async def test_what_was_put_off_is_read_when_reading_begins_again(monkeypatch):
-    monkeypatch.setattr(module, "PATIENCE_SECONDS", 100.0)
+    monkeypatch.setattr(transport, "PATIENCE_SECONDS", 100.0)
     with trio.fail_after(TIMEOUT_SECONDS):
         async with trio.open_nursery() as nursery:
             readers = Readers()

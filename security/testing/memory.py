@@ -14,7 +14,7 @@ import trio
 from runtime.transport import Taken
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from runtime.transport import Strip, Take
 
@@ -67,6 +67,11 @@ class MemoryTransport:
     async def send_strip(self, strip: Strip, bytes_max: int) -> int:
         """See Transport."""
         return await self.send(strip.buffers(bytes_max))
+
+    def call_when_writable(self, call: Callable[[], object], *, is_full: bool) -> bool:
+        """See Transport."""
+        del call, is_full
+        return False
 
     async def receive(self) -> bytes:
         """See Transport."""

@@ -365,6 +365,9 @@ class Socket(trio.abc.Stream):
     async def send_strip(self, strip, bytes_max):
         return await self.send(strip.buffers(bytes_max))
 
+    def call_when_writable(self, call, *, is_full):
+        return False
+
     async def receive(self):
         while not self._in:
             self._check()

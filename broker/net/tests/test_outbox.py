@@ -31,6 +31,8 @@ class FakeTransport:
         self.calls = []
         self.blocked = trio.Event()
         self.closed = False
+        self.calls_back = False
+        self.when_writable = []
 
     def send_nowait(self, buffers):
         if self.closed:
@@ -53,6 +55,10 @@ class FakeTransport:
 
     async def send_strip(self, strip, bytes_max):
         return await self.send(strip.buffers(bytes_max))
+
+    def call_when_writable(self, call, *, is_full):
+        self.when_writable.append((call, is_full))
+        return self.calls_back
 
     def close(self):
         self.closed = True
@@ -196,6 +202,69 @@ def test_a_writer_is_started_once_and_only_when_the_kernel_does_not_take_everyth
         outbox.append(b"0123456789")
         turns.flush()
     assert started == [8]
+
+
+async def test_a_transport_that_calls_when_there_is_room_needs_no_writer():
+    transport = FakeTransport(takes=[4, 3, 0, 5])
+    transport.calls_back = True
+    turns = Turns()
+    started = []
+    outbox = Outbox(transport, turns, budget_of(), lambda: None, lambda: started.append(1))
+    outbox.append(b"0123456789")
+    turns.flush()
+    for left in (3, 3):
+        (call, is_full) = transport.when_writable.pop()
+        assert is_full
+        outbox.append(b"x" * (3 - left))  # while it waits, nobody else sends
+        turns.flush()
+        call()
+        assert (outbox.pending_bytes, outbox.held_bytes) == (left, left)
+    transport.when_writable.pop()[0]()
+    assert (outbox.pending_bytes, outbox.held_bytes) == (0, 0)
+    assert transport.when_writable == []
+    outbox.append(b"ab")
+    turns.flush()
+    assert transport.taken == b"0123456789ab"
+    assert started == []
+
+
+async def test_a_socket_with_room_left_is_sent_to_in_slices():
+    """Nothing reports room on it, because it was never full."""
+    transport = FakeTransport()
+    transport.calls_back = True
+    turns, outbox = outbox_of(transport)
+    outbox.append(bytes(SEND_BYTES_MAX + 2 * YIELDING_SEND_BYTES_MAX))
+    turns.flush()
+    heavy_rounds().published()
+    for left in (1, 0):
+        (call, is_full) = transport.when_writable.pop()
+        assert not is_full
+        call()
+        assert outbox.pending_bytes == left * YIELDING_SEND_BYTES_MAX
+    assert transport.when_writable == []
+
+
+async def test_a_socket_that_cannot_be_sent_to_ends_its_connection_alone():
+    class Broken(FakeTransport):
+        failure = None
+
+        def send_nowait(self, buffers):
+            if self.failure is not None:
+                raise self.failure
+            return super().send_nowait(buffers)
+
+    for failure in (trio.BrokenResourceError("reset"), ValueError("no such thing")):
+        transport = Broken(takes=[1])
+        transport.calls_back = True
+        turns, outbox = outbox_of(transport)
+        outbox.append(b"0123456789")
+        turns.flush()
+        transport.failure = failure
+        with capture_logs() as logs:
+            transport.when_writable.pop()[0]()
+        assert transport.closed
+        assert str(failure) in outbox.failed
+        assert [line["log_level"] for line in logs] == ["error"] * isinstance(failure, ValueError)
 
 
 async def test_turns_task_serves_output_put_outside_a_turn():
