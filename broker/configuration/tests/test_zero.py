@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Annotated, get_args, get_origin, get_type_hints
 
 import pulsar
@@ -24,7 +25,8 @@ TAKES_NOTHING = {"backlogQuotaDefaultLimitBytes"}
 """A quota of 0 has no room for a message, in Pulsar as well: -1 is none."""
 
 
-def keys_that_take(value: str) -> set[str]:
+@cache
+def keys_that_take(value: str) -> frozenset[str]:
     taken = set()
     for key in BrokerConfig.__dataclass_fields__:
         try:
@@ -35,7 +37,9 @@ def keys_that_take(value: str) -> set[str]:
             getattr(BrokerConfig(), key), int | float
         ):
             taken.add(key)
-    return taken - {key for key, hint in get_type_hints(BrokerConfig).items() if hint is bool}
+    return frozenset(taken) - {
+        key for key, hint in get_type_hints(BrokerConfig).items() if hint is bool
+    }
 
 
 def all_zero() -> BrokerConfig:

@@ -1,4 +1,4 @@
-"""Other users of the machine cannot see stored data."""
+"""Other users of the machine cannot see stored data; data of other programs is left alone."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from broker.assembly.app import running_broker
 from broker.ground.config import BrokerConfig
+from broker.ground.data_directory import DataDirectory, DataDirectoryError
 from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
 
 CONFIG = replace(BrokerConfig(), brokerServicePort=0, webServicePort=0)
@@ -72,3 +73,24 @@ async def test_a_directory_with_other_things_in_it_keeps_its_mode(tmp_path, usua
     async with running_broker(CONFIG, shared):
         pass
     assert open_to_others(shared) == [str(shared), f"{shared}/letter"]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "metadata/CURRENT",  # 4.0: RocksDB
+        "standalone/bookkeeper/current/VERSION",
+        "bookkeeper/current/VERSION",
+        "bookkeeper0/current/VERSION",  # 2.10, beside ZooKeeper
+        "zookeeper/version-2/log.1",
+        "current/VERSION",  # a bookie's directory
+    ],
+)
+def test_what_real_pulsar_stored_is_recognized_and_left_alone(tmp_path, place):
+    (tmp_path / place).parent.mkdir(parents=True)
+    (tmp_path / place).write_text("5\nbookieHost")
+    before = modes(tmp_path)
+    with pytest.raises(DataDirectoryError, match=f"holds {place.split('/')[0]}.* a real Pulsar"):
+        DataDirectory(tmp_path).__enter__()
+    assert modes(tmp_path) == before
+    assert (tmp_path / place).read_text() == "5\nbookieHost"

@@ -13,7 +13,7 @@ from native.frames import RUN_MESSAGES_MAX
 from protocol import client as c
 from protocol.request_frames import SENDS_PER_SLICE, SENDS_PER_TURN
 
-MESSAGES = 10_000
+MESSAGES = 3_000
 LIMITED = {"maxPublishRatePerTopicInMessages": 1_000_000_000}
 DEDUPLICATED = {"brokerDeduplicationEnabled": True}
 
@@ -82,5 +82,5 @@ async def test_a_turn_takes_messages_as_long_as_there_is_time(producer_ids, most
 )
 async def test_a_turn_has_a_bound_of_messages_that_are_read_in_no_time(producer_ids, most):
     """Floods of tiny messages were groups of thousands in front of another client's message."""
-    turns = await messages_by_turn(producer_ids, SteppingClock(0.0), {}, messages=20_000)
+    turns = await messages_by_turn(producer_ids, SteppingClock(0.0), {}, messages=6_000)
     assert max(turns) <= most
