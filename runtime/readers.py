@@ -25,8 +25,9 @@ in their handshake are one share together (`STRANGERS`), in which a call costs a
 use before others, and a turn has `STRANGERS_PER_TURN_MAX` such calls at most.
 
 Patience: a reader may declare that nobody waits for its next input (`be_patient`), and for how long
-its next call may wait. It does so together with those of all other patient readers, so that small
-pieces are read together: a call costs as much as a hundred of the acknowledgements in it.
+its next call may wait. Until then the set does not report its input, as each report would wake the
+loop. It is called together with all other patient readers when the first one's time is over. So
+small pieces are read together: a call costs as much as a hundred of the acknowledgements in it.
 This happens only if the loop waits in the set, because only that wait can end after so short a
 time.
 
@@ -84,6 +85,8 @@ SHARED_CHUNK_BYTES: Final = 128 * 1024
 SHARED_SECONDS: Final = 0.1
 """How long a call of another share counts."""
 _WANTED_EVENTS: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
+_CLOSE_EVENTS: Final = select.EPOLLRDHUP | select.EPOLLET
+_INPUT: Final = select.EPOLLIN
 _ROOM: Final = select.EPOLLOUT
 _ROOM_EVENTS: Final = select.EPOLLOUT | select.EPOLLET
 _GONE: Final = select.EPOLLHUP | select.EPOLLERR
@@ -120,14 +123,14 @@ class Readers:
         "_much",
         "_on_running",
         "_patient",
-        "_put_off",
-        "_put_off_until",
+        "_patient_until",
         "_shares",
         "_soon",
         "_strangers",
         "_token",
         "_trio_is_ready",
         "_trios",
+        "_unreported",
         "_urgent",
         "_waiting",
         "_wake",
@@ -146,12 +149,13 @@ class Readers:
         """By share, and whether they read much."""
         self._waiting: set[int] = set()
         """Descriptors in this queue."""
-        self._patient: dict[int, float] = {}
-        """Descriptors whose next call may wait, and until when."""
-        self._put_off: set[int] = set()
-        """Descriptors whose call waits, in no queue yet."""
-        self._put_off_until = 0.0
+        self._patient: set[int] = set()
+        """Descriptors whose next call waits, in no queue yet."""
+        self._patient_until = 0.0
         """When all of them are queued."""
+        self._unreported: set[int] = set()
+        """Descriptors whose input the set does not report: the patient ones, until after their next
+        call."""
         self._closed: set[int] = set()
         """Descriptors whose peers have closed."""
         self._ended = 0
@@ -202,7 +206,7 @@ class Readers:
         Raises: OSError: epoll cannot watch the descriptor.
         """
         if self._writers.knows(descriptor):
-            self._epoll.modify(descriptor, _WANTED_EVENTS | _ROOM)
+            self._watch(descriptor, _WANTED_EVENTS)
         else:
             self._epoll.register(descriptor, _WANTED_EVENTS)
         self._calls[descriptor] = call
@@ -236,14 +240,21 @@ class Readers:
             del self._shares[descriptor]
             self._much.discard(descriptor)
             self._closed.discard(descriptor)
-            self._patient.pop(descriptor, None)
-            self._put_off.discard(descriptor)
+            self._patient.discard(descriptor)
+            self._unreported.discard(descriptor)
             self._ended += 1
             with contextlib.suppress(OSError):  # it is closed and therefore no longer in the set
                 if self._writers.knows(descriptor):
-                    self._epoll.modify(descriptor, _ROOM_EVENTS)
+                    self._watch(descriptor, 0)
                 else:
                     self._epoll.unregister(descriptor)
+
+    def _watch(self, descriptor: int, events: int) -> None:
+        """Report these events, and room if it is waited for. Input that is there already counts as
+        new. Raises: OSError."""
+        if self._writers.knows(descriptor):
+            events |= _ROOM_EVENTS
+        self._epoll.modify(descriptor, events)
 
     def call_when_writable(
         self, descriptor: int, call: Callable[[], object], *, is_full: bool
@@ -253,12 +264,14 @@ class Readers:
 
         Raises: OSError: epoll cannot watch the descriptor.
         """
-        if not self._writers.knows(descriptor):
-            if descriptor in self._calls:
-                self._epoll.modify(descriptor, _WANTED_EVENTS | _ROOM)
-            else:
-                self._epoll.register(descriptor, _ROOM_EVENTS)
+        is_known = self._writers.knows(descriptor)
+        if not is_known and descriptor not in self._calls:
+            self._epoll.register(descriptor, _ROOM_EVENTS)
+            is_known = True
         self._writers.add(descriptor, call, is_full=is_full)
+        if not is_known:
+            is_unreported = descriptor in self._unreported
+            self._watch(descriptor, _CLOSE_EVENTS if is_unreported else _WANTED_EVENTS)
         if not is_full:
             self._wake_turns()
 
@@ -281,8 +294,15 @@ class Readers:
         """The next input is in no hurry, and may wait so long. Only for use within the call itself,
         which has read everything. It holds for one call, and not for one that `call_again` or the
         peer's close asks for."""
-        if self._trios != -1:
-            self._patient[descriptor] = monotonic() + seconds
+        if self._trios == -1:
+            return
+        until = monotonic() + seconds
+        if not self._patient or until < self._patient_until:
+            self._patient_until = until
+        self._patient.add(descriptor)
+        if descriptor not in self._unreported:
+            self._unreported.add(descriptor)
+            self._watch(descriptor, _CLOSE_EVENTS)
 
     def call_soon(self, descriptor: int) -> None:
         """The same for any other caller, which does not know whether `run` waits."""
@@ -366,8 +386,7 @@ class Readers:
             with contextlib.suppress(OSError):  # trio has closed it
                 self._epoll.unregister(self._trios)
             self._trios = -1
-            self._patient.clear()
-            self._queue_put_off()
+            self._queue_patient()
 
     async def _run_in_turns(self) -> None:
         descriptor = self._epoll.fileno()
@@ -386,15 +405,15 @@ class Readers:
         Raises: what an urgent call or one from another thread raises.
         """
         self._trio_is_ready = False
-        if self._put_off:
-            seconds_max = max(0.0, min(seconds_max, self._put_off_until - monotonic()))
+        if self._patient:
+            seconds_max = max(0.0, min(seconds_max, self._patient_until - monotonic()))
         is_busy = bool(self._waiting) or bool(self._writers)
         found = self._epoll.poll(0.0 if is_busy else seconds_max, FOUND_AT_ONCE_MAX)
-        if not found and not is_busy and not self._put_off:
+        if not found and not is_busy and not self._patient:
             return False
         begun = monotonic()
-        if self._put_off and begun >= self._put_off_until:
-            self._queue_put_off()
+        if self._patient and begun >= self._patient_until:
+            self._queue_patient()
         if not found and not self._waiting and not self._writers:
             return False
         watchdog = self._watchdog
@@ -429,9 +448,10 @@ class Readers:
                     events &= ~_ROOM
                     if not events or descriptor not in self._calls:
                         continue
-                if events != select.EPOLLIN:
+                if events != _INPUT:
                     self._closed.add(descriptor)
-                if descriptor not in waiting and not self._may_wait(descriptor, events):
+                    self._patient.discard(descriptor)
+                if descriptor not in waiting:
                     waiting.add(descriptor)
                     self._put(descriptor, is_much=descriptor in self._much)
             if len(found) < FOUND_AT_ONCE_MAX:
@@ -440,26 +460,9 @@ class Readers:
         if urgent:
             self._call_urgent(urgent)
 
-    def _may_wait(self, descriptor: int, events: int) -> bool:
-        """Whether it is in no hurry: then it is put off."""
-        if not self._patient and not self._put_off:
-            return False
-        until = self._patient.pop(descriptor, 0.0)
-        if events != select.EPOLLIN:
-            self._put_off.discard(descriptor)
-            return False
-        if descriptor in self._put_off:
-            return True
-        if until <= monotonic():
-            return False
-        if not self._put_off:
-            self._put_off_until = until
-        self._put_off.add(descriptor)
-        return True
-
-    def _queue_put_off(self) -> None:
-        put_off, self._put_off = self._put_off, set()
-        for descriptor in put_off - self._waiting:
+    def _queue_patient(self) -> None:
+        patient, self._patient = self._patient, set()
+        for descriptor in patient - self._waiting:
             self._waiting.add(descriptor)
             self._put(descriptor, is_much=descriptor in self._much)
 
@@ -513,6 +516,9 @@ class Readers:
         elif begun - self._alone_since > SHARED_SECONDS:
             self.chunk_bytes_max = self._chunk_bytes_max
         size = call()
+        if descriptor in self._unreported and descriptor not in self._patient:
+            self._unreported.discard(descriptor)
+            self._watch(descriptor, _WANTED_EVENTS)
         if share == STRANGERS:
             self._strangers += 1
             self._found.charge(QUANTUM_BYTES + size)

@@ -271,6 +271,7 @@ class SocketTransport:
             else:
                 data = self._receive_nowait()
                 if data is None:
+                    self._patience_seconds = 0.0
                     return 0
                 receiving.size_bytes = len(data)
             taken = receiving.take(data)

@@ -394,7 +394,7 @@ async def test_what_is_in_no_hurry_is_read_together(monkeypatch):
         pair.peer.sendall(b"one")
         await eventually(lambda: pair.got)
         pair.peer.sendall(b"two")
-        await eventually(lambda: readers._put_off)
+        await eventually(lambda: readers._patient)
         pair.peer.sendall(b"three")
         await eventually(lambda: len(pair.got) > 1)
         assert pair.got == [b"one", b"twothree"]
@@ -418,9 +418,29 @@ async def test_patience_is_that_of_one_connection_for_one_call(monkeypatch):
         other.peer.sendall(b"other")
         await eventually(lambda: other.got)
         await eventually(lambda: len(patient.got) == 2)
-        assert (readers._patient, readers._put_off) == ({}, set())
+        assert (readers._patient, readers._unreported) == (set(), set())
         patient.peer.sendall(b"three")
         await eventually(lambda: len(patient.got) == 3)
+
+
+async def test_what_is_in_no_hurry_does_not_wake_the_loop(monkeypatch):
+    monkeypatch.setattr(transport, "PATIENCE_SECONDS", 0.2)
+    async with running() as (readers, nursery, new_pair):
+        pair = new_pair()
+        nursery.start_soon(pair.transport.receive_into, unhurried(pair))
+        pair.peer.sendall(b"one")
+        await eventually(lambda: readers._patient)
+        for _ in range(20):
+            pair.peer.sendall(b"more")
+            assert readers._epoll.poll(0) == []
+        await eventually(lambda: len(pair.got) == 2)
+        assert pair.got[1] == b"more" * 20
+        await eventually(
+            lambda: not readers._unreported
+        )  # nothing more came: all is reported again
+        assert not readers._patient
+        pair.peer.sendall(b"again")
+        await eventually(lambda: len(pair.got) == 3)
 
 
 async def test_what_is_in_no_hurry_waits_longer_while_nothing_else_comes(monkeypatch):
@@ -454,10 +474,10 @@ async def test_a_peer_that_closes_is_not_waited_for(monkeypatch):
             pair.peer.sendall(b"one")
             await eventually(lambda: pair.got)
             pair.peer.sendall(b"two")
-            await eventually(lambda: readers._put_off)
+            await eventually(lambda: readers._patient)
             pair.peer.close()
         assert b"".join(pair.got) == b"onetwo"
-        assert readers._put_off == set()
+        assert (readers._patient, readers._unreported) == (set(), set())
 
 
 async def test_who_leaves_while_its_call_is_put_off_is_forgotten(monkeypatch):
@@ -473,9 +493,9 @@ async def test_who_leaves_while_its_call_is_put_off_is_forgotten(monkeypatch):
         pair.peer.sendall(b"one")
         await eventually(lambda: readers._patient)
         pair.peer.sendall(b"two")
-        await eventually(lambda: readers._put_off)
+        await eventually(lambda: readers._patient)
         pair.transport.close()
-        assert (readers._patient, readers._put_off) == ({}, set())
+        assert (readers._patient, readers._unreported) == (set(), set())
 
 
 async def test_what_was_put_off_is_read_when_reading_begins_again(monkeypatch):
@@ -490,7 +510,7 @@ async def test_what_was_put_off_is_read_when_reading_begins_again(monkeypatch):
                 pair.peer.sendall(b"one")
                 await eventually(lambda: pair.got)
                 pair.peer.sendall(b"two")
-                await eventually(lambda: readers._put_off)
+                await eventually(lambda: readers._patient)
                 reading.cancel_scope.cancel()
             nursery.start_soon(readers.run)
             await eventually(lambda: len(pair.got) == 2)

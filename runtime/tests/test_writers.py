@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from runtime import readers as module
-from runtime import writers
+from runtime import transport, writers
 from runtime.readers import Readers
 from runtime.testing.conditions import eventually
 from runtime.transport import SocketTransport, Taken
@@ -125,6 +125,24 @@ async def test_room_and_input_of_one_connection_are_both_found():
         connection.peer.sendall(b"two")
         connection.make_room()
         await eventually(lambda: connection.calls == 2)
+        await eventually(lambda: connection.got == [b"one", b"two"])
+
+
+async def test_room_is_found_while_the_input_is_in_no_hurry(monkeypatch):
+    monkeypatch.setattr(transport, "PATIENCE_SECONDS", 0.2)
+    async with connected() as (connection, nursery):
+
+        def take(data):
+            connection.got.append(data)
+            return Taken.UNHURRIED if data else Taken.STOP
+
+        nursery.start_soon(connection.transport.receive_into, take)
+        connection.peer.sendall(b"one")
+        await eventually(lambda: connection.got == [b"one"])
+        connection.wait()
+        connection.peer.sendall(b"two")
+        connection.make_room()
+        await eventually(lambda: connection.calls == 1)
         await eventually(lambda: connection.got == [b"one", b"two"])
 
 
