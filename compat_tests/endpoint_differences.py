@@ -78,9 +78,14 @@ class OfRelease:
 
 _NULL_BODY: Final = "5.0.1 shows no group as an empty body; clients read none from either"
 _OTHER_WORDS: Final = "5.0.1 says so in other words"
+_BUNDLE_FIRST: Final = "5.0.1 looks for the bundle before it looks for its namespace"
 _ANYWHERE: Final = ("no tenant", "no namespace", "there")
 OF_RELEASES: Final[Mapping[str, Mapping[tuple[str, str], OfRelease]]] = {
     "5.0.1": {
+        **{
+            ("getTopicHashPositions", variant): OfRelease(404, 412, _BUNDLE_FIRST)
+            for variant in ("no tenant", "no namespace")
+        },
         ("getBookieAffinityGroup", "there"): OfRelease(204, 200, _NULL_BODY),
         **{
             ("getNamespaceAntiAffinityGroup", variant): OfRelease(204, 200, _NULL_BODY)
