@@ -15,7 +15,8 @@ import pytest
 from compat_tests.bookie_probes import ask, probes, refused_probes
 from compat_tests.oracle.distribution import TREE, pulsar_home
 from compat_tests.servers import start_servers
-from pipeline.bookies.layouts import address_of, ledger_layouts
+from pipeline.bookies.addresses import BookieAddresses
+from pipeline.bookies.layouts import ledger_layouts
 from pipeline.bookies.reader import BookieReader
 from protocol.bookkeeper import v2, v3
 from protocol.bookkeeper.ledger_metadata import LedgerState, encode_ledger_metadata
@@ -56,6 +57,7 @@ class StoredLedger:
     ledger_id: int
     metadata: LedgerMetadata
     stats: dict[str, object]
+    addresses: BookieAddresses
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +95,15 @@ def stored_ledger(server: ServerProcess) -> StoredLedger:
     row = stats["ledgers"][0]
     metadata = parse_ledger_metadata_text(row["metadata"])
     assert (metadata.state, metadata.last_entry_id) == (LedgerState.CLOSED, MESSAGES - 1)
-    host, port = address_of(metadata.ensembles[0][0])
-    return StoredLedger(host, port, row["ledgerId"], metadata, stats)
+    addresses = addresses_of(server)
+    host, port = addresses.of(metadata.ensembles[0][0])
+    return StoredLedger(host, port, row["ledgerId"], metadata, stats, addresses)
+
+
+def addresses_of(server: ServerProcess) -> BookieAddresses:
+    """Pulsar 5.0.1 registers its bookie as `bk-0`, in a store that no other process can read."""
+    port = getattr(server, "bookie_port", None)
+    return BookieAddresses({"bk-0": ("127.0.0.1", port)} if port else {})
 
 
 def payload_of(number: int) -> bytes:
@@ -164,8 +173,8 @@ def test_what_would_take_a_topic_away_is_refused_by_vela(
 
 def entries_of(ledger: StoredLedger) -> list[bytes]:
     """As our own reader gets them."""
-    layout = ledger_layouts(ledger.stats)[ledger.ledger_id]
-    with BookieReader() as reader:
+    layout = ledger_layouts(ledger.stats, ledger.addresses)[ledger.ledger_id]
+    with BookieReader(addresses=ledger.addresses) as reader:
         runs = reader.read(layout, 0, MESSAGES - 1)
         return [payload for _, run in runs for payload in run]
 
@@ -204,14 +213,15 @@ def test_the_stock_bookkeeper_client_reads_both(
 
 def lines_of(ledger: StoredLedger, classpath: str, *, is_taken_over: bool) -> dict[str, str]:
     """The output of the program: step -> outcome."""
-    metadata = ledger.metadata
+    address = f"{ledger.host}:{ledger.port}"
+    metadata = replace(ledger.metadata, ensembles={0: (address,)})  # no registrations are read
     opened = replace(metadata, state=LedgerState.OPEN, last_entry_id=-1, length=0)
     command = [
         "java",
         "-cp",
         classpath,
         "ReadLedger",
-        metadata.ensembles[0][0],
+        address,
         str(ledger.ledger_id),
         str(MESSAGES - 1),
         ledger_path(ledger.ledger_id),

@@ -55,7 +55,8 @@ class BookieEngine:
         longest = AUTO_ANSWER_SECONDS_MAX if self._is_auto else ANSWER_SECONDS_MAX
         seconds = min(options.poll_timeout_ms / 1000, longest)
         self._reader = BookieReader(
-            ReaderConfig(timeout_seconds=seconds, answer_timeout_seconds=seconds / 2)
+            ReaderConfig(timeout_seconds=seconds, answer_timeout_seconds=seconds / 2),
+            options.bookie_addresses,
         )
 
     def __enter__(self) -> BookieEngine:
@@ -127,7 +128,7 @@ class BookieEngine:
             admin = Admin(self._options.connection)
             try:
                 stats = admin.internal_stats(part.topic, metadata=True)
-                self._layouts[part.topic] = ledger_layouts(stats)
+                self._layouts[part.topic] = ledger_layouts(stats, self._options.bookie_addresses)
             except NotFound:
                 return None
             except BookiesNotReachable:

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
+from pipeline.bookies.addresses import BY_ID, BookieAddresses, parse_bookie_addresses
 from pipeline.offsets import Bound, InvalidOffset, parse_bound
 from protocol.errors import InvalidTopicName
 from protocol.topic_name import TopicName
@@ -51,6 +52,9 @@ _SOURCE: Final = (
     "maxBytesPerTrigger",
     "maxRowsPerTrigger",
     "readEngine",
+    "bookieAddresses",
+    "metadataStoreUrl",
+    "metadataStoreConfigPath",
     "minPartitions",
     "maxBytesPerPartition",
     "includeMetadata",
@@ -160,6 +164,10 @@ class SourceOptions:
     bytes_per_trigger_max: int | None = None
     rows_per_trigger_max: int | None = None
     read_engine: str = "broker"
+    bookie_addresses: BookieAddresses = BY_ID
+    metadata_store_url: str = ""
+    """Where registrations of bookies are still to be read, see `pipeline.resolving`."""
+    metadata_store_config_path: str = ""
     partitions_min: int = 1
     bytes_per_partition_max: int = BYTES_PER_PARTITION_MAX_DEFAULT
     include_metadata: bool = True
@@ -243,6 +251,9 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None) -> Sourc
         bytes_per_trigger_max=read.optional_number("maxBytesPerTrigger"),
         rows_per_trigger_max=read.optional_number("maxRowsPerTrigger"),
         read_engine=read.choice("readEngine", ENGINES, "broker"),
+        bookie_addresses=_bookie_addresses(read),
+        metadata_store_url=read.text("metadataStoreUrl", ""),
+        metadata_store_config_path=read.text("metadataStoreConfigPath", ""),
         partitions_min=read.number("minPartitions", 1),
         bytes_per_partition_max=read.number(
             "maxBytesPerPartition", BYTES_PER_PARTITION_MAX_DEFAULT
@@ -349,6 +360,13 @@ def _topic_name(text: str) -> str:
             f"{name.full} keeps nothing that could be read later: use persistent://"
         )
     return name.full
+
+
+def _bookie_addresses(read: _Reader) -> BookieAddresses:
+    try:
+        return BookieAddresses(parse_bookie_addresses(read.text("bookieAddresses", "")))
+    except ValueError as error:
+        raise InvalidOption(f"bookieAddresses: {error}") from None
 
 
 def _malformed(read: _Reader) -> Malformed:

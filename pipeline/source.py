@@ -39,6 +39,7 @@ from pipeline.options import InvalidOption
 from pipeline.planner import StreamPlanner, batch_plan, schema_of
 from pipeline.reading import task_batches
 from pipeline.registry import ddl
+from pipeline.resolving import resolved_source_options
 from pipeline.sink import TaskIdentity, Written, added_up, check_columns, report, write_batches
 from pipeline.workers import keep_imports
 
@@ -99,10 +100,10 @@ class VelaDataSource(DataSource):
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(source_options_with_token(dict(self.options), streaming=False), schema)
+        return BatchReader(resolved_source_options(dict(self.options), streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(source_options_with_token(dict(self.options), streaming=True), schema)
+        return StreamReader(resolved_source_options(dict(self.options), streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         return BatchWriter(self._sink(schema, overwrite=overwrite))

@@ -36,10 +36,10 @@ from pyspark.sql.types import (
 
 from pipeline.admin import Admin
 from pipeline.columns import check_names
-from pipeline.credentials import source_options_with_token
 from pipeline.planner import batch_plan, schema_of
 from pipeline.reading import task_batches
 from pipeline.registry import ddl
+from pipeline.resolving import resolved_source_options
 from pipeline.workers import keep_imports
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def read(
 
     Raises: InvalidOption, UnknownTopic, SchemaError, UnsupportedType, DataLost.
     """
-    chosen = source_options_with_token(_texts(options), streaming=False)
+    chosen = resolved_source_options(_texts(options), streaming=False)
     admin = Admin(chosen.connection)
     topic_schema = schema_of(admin, chosen)
     wanted = schema or ddl(

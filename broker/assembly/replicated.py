@@ -36,8 +36,8 @@ from broker.tenancy.policies.persistence import persistence_of
 from broker.topics.follow.following_factory import FollowingFactory
 from broker.topics.follow.records_read import RecordsRead
 from ledgers.client import LedgerClient
-from ledgers.remote.addresses import is_path
 from ledgers.remote.bookie_pool import BookiePool
+from protocol.bookkeeper.addresses import is_path
 from protocol.bookkeeper.paths import INSTANCE_ID_PATH
 
 if TYPE_CHECKING:

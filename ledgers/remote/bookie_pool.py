@@ -27,11 +27,11 @@ from ledgers.placement import (
     parse_rack_map,
 )
 from ledgers.quarantine import Quarantine, QuarantineRules
-from ledgers.remote.addresses import address_of_id, address_of_registration
 from ledgers.remote.config import RemoteConfig
 from ledgers.remote.network import SocketConnector
 from ledgers.remote.remote_bookie import AddEncoder, RemoteBookie
 from metadata.store import MetadataUnavailable
+from protocol.bookkeeper.addresses import address_of_id, address_of_registration
 from protocol.bookkeeper.paths import AVAILABLE_ROOT, READ_ONLY_ROOT, available_path, read_only_path
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import final
 
 import trio
 
-from ledgers.remote.addresses import is_path
+from protocol.bookkeeper.addresses import is_path
 from runtime.readers import Readers
 from runtime.transport import SocketTransport, Transport
 

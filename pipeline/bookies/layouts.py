@@ -6,9 +6,9 @@ ledger with the text of its metadata.
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from pipeline.bookies.addresses import BY_ID
 from pipeline.bookies.errors import BookiesNotReachable
 from protocol.bookkeeper.ledger_layout import LedgerLayout
 from protocol.bookkeeper.ledger_metadata import InvalidMetadata
@@ -17,14 +17,16 @@ from protocol.bookkeeper.ledger_metadata_text import parse_ledger_metadata_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:/\s]+):(\d{1,5})")
+    from pipeline.bookies.addresses import BookieAddresses
 
 
-def ledger_layouts(internal_stats: Mapping[str, Any]) -> dict[int, LedgerLayout]:
+def ledger_layouts(
+    internal_stats: Mapping[str, Any], addresses: BookieAddresses = BY_ID
+) -> dict[int, LedgerLayout]:
     """The layout of each ledger of a topic that is not offloaded, by ledger id. One that was made
     while the server collected its answer may be without metadata, and is left out.
 
-    Raises: BookiesNotReachable: no metadata was asked for, or its bookies have no addresses.
+    Raises: BookiesNotReachable: no metadata was asked for, or `addresses` lacks one of the bookies.
         InvalidMetadata: a text that is not understood.
     """
     layouts: dict[int, LedgerLayout] = {}
@@ -41,20 +43,6 @@ def ledger_layouts(internal_stats: Mapping[str, Any]) -> dict[int, LedgerLayout]
         except ValueError as error:
             raise InvalidMetadata(str(error)) from error
         for bookie_id in layout.bookie_ids:
-            address_of(bookie_id)
+            addresses.of(bookie_id)
         layouts[ledger_id] = layout
     return layouts
-
-
-def address_of(bookie_id: str) -> tuple[str, int]:
-    """(host, port) of a bookie that is named by its address.
-
-    Raises: BookiesNotReachable.
-    """
-    match = _ADDRESS.fullmatch(bookie_id)
-    if match is None or not 0 < int(match.group(2)) < 65536:
-        raise BookiesNotReachable(
-            f"bookie {bookie_id!r} is not named by host:port: set bookiePort on the server, or "
-            "read through the broker"
-        )
-    return match.group(1).strip("[]"), int(match.group(2))

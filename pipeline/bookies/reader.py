@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self, final
 
-from pipeline.bookies.layouts import address_of
+from pipeline.bookies.addresses import BY_ID
 from pipeline.bookies.ledger_read import LedgerRead, ReadLimits
 from protocol.bookkeeper import v2
 from protocol.bookkeeper.messages import BatchReadRequest, BatchReadResponse, ReadResponse
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
+    from pipeline.bookies.addresses import BookieAddresses
     from pipeline.bookies.ledger_read import Request
     from protocol.bookkeeper.ledger_layout import LedgerLayout
 
@@ -74,8 +75,11 @@ class ReaderConfig:
 class BookieReader:
     """See the module docstring. A context manager; usable until `close`."""
 
-    def __init__(self, config: ReaderConfig | None = None) -> None:
+    def __init__(
+        self, config: ReaderConfig | None = None, addresses: BookieAddresses = BY_ID
+    ) -> None:
         self._config = config if config is not None else ReaderConfig()
+        self._addresses = addresses
         self._connections: dict[str, _Connection] = {}
         self._is_reading = False
 
@@ -142,7 +146,7 @@ class BookieReader:
     def _connection_to(self, bookie_id: str) -> _Connection:
         connection = self._connections.get(bookie_id)
         if connection is None:
-            connection = _Connection(bookie_id, self._config)
+            connection = _Connection(self._addresses.of(bookie_id), self._config)
             self._connections[bookie_id] = connection
         return connection
 
@@ -183,9 +187,9 @@ class BookieReader:
 class _Connection:
     """One TCP connection to a bookie, and which requests it has not answered."""
 
-    def __init__(self, bookie_id: str, config: ReaderConfig) -> None:
+    def __init__(self, address: tuple[str, int], config: ReaderConfig) -> None:
         self._timeout_seconds = config.answer_timeout_seconds
-        self.socket = socket.create_connection(address_of(bookie_id), config.answer_timeout_seconds)
+        self.socket = socket.create_connection(address, config.answer_timeout_seconds)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._decoder = ResponseDecoder(2, config.frame_size_max)
         self._batches: set[int] = set()

@@ -14,13 +14,13 @@ from bookie.api import BookieError, Status
 from bookie.tests.conftest import RecordingSink, wait_until
 from ledgers.errors import NotEnoughBookies
 from ledgers.placement import PlacementRules
-from ledgers.remote.addresses import address_of_id, address_of_registration
 from ledgers.remote.bookie_pool import BookiePool
 from ledgers.remote.tests.test_remote_bookie import CALM, add
 from ledgers.tests.nodes import running_nodes
 from metadata.memory_store import MemoryStore
 from metadata.store import MetadataUnavailable, SessionState
 from protocol.bookkeeper import data_formats_pb2 as formats
+from protocol.bookkeeper.addresses import address_of_id, address_of_registration
 from protocol.bookkeeper.paths import available_path, read_only_path
 
 

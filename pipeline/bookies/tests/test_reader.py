@@ -13,7 +13,7 @@ from pipeline.bookies.errors import (
     EntryMissing,
     LedgerMissing,
 )
-from pipeline.bookies.layouts import address_of, ledger_layouts
+from pipeline.bookies.layouts import ledger_layouts
 from pipeline.bookies.reader import BookieReader, ReaderConfig
 from pipeline.bookies.tests.fake_bookie import FakeBookie, entry, payload_of
 from protocol.bookkeeper import messages as m
@@ -304,7 +304,9 @@ def test_layouts_come_from_internal_stats():
     assert layouts[4].bookies_of(0) == ("h:3181",)
 
 
-@pytest.mark.parametrize("bookie_id", ["vela-embedded", "h:", "h:0", "h:70000", ":1", "a/b:1"])
+@pytest.mark.parametrize(
+    "bookie_id", ["vela-embedded", "h:", "h:0", "h:70000", ":1", "a/b:1", "bk-0"]
+)
 def test_a_server_that_names_no_addresses_is_told_apart(bookie_id):
     row = {"ledgerId": 2, "offloaded": False, "metadata": TEXT % ("OPEN", bookie_id)}
     with pytest.raises(BookiesNotReachable, match="set bookiePort"):
@@ -317,11 +319,6 @@ def test_a_ledger_that_was_made_during_the_answer_is_left_out_and_spoils_no_othe
     rows = [{"ledgerId": 1, "metadata": TEXT % ("OPEN", "h:3181")}, {"ledgerId": 2}]
 
     assert list(ledger_layouts({"ledgers": rows})) == [1]
-
-
-def test_addresses_may_be_of_either_family():
-    assert address_of("h.example:3181") == ("h.example", 3181)
-    assert address_of("[::1]:3181") == ("::1", 3181)
 
 
 def test_pauses_grow_and_are_bounded():
