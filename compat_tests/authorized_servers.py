@@ -20,6 +20,7 @@ from compat_tests.oracle.vela_server import VelaServer
 from compat_tests.servers import oracle, start_all
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from compat_tests.oracle.server_process import ServerProcess
@@ -118,8 +119,10 @@ def start_authorized(
     more: dict[str, str] | None = None,
     *,
     tls: bool = False,
+    of_release: Mapping[str, dict[str, str]] | None = None,
 ) -> Servers:
-    """Both servers, ready. With `tls` each has a port for clients with TLS."""
+    """All servers, ready. With `tls` each has a port for clients with TLS. `of_release`: more keys
+    for real Pulsar of that version."""
 
     def keys_with(others: dict[str, str]) -> dict[str, str]:
         port = {"brokerServicePortTls": str(free_ports(1)[0])} if tls else {}
@@ -129,7 +132,8 @@ def start_authorized(
     if wanted.vela:
         servers["vela"] = VelaServer(directory / "vela", keys_with({}))
     for release in wanted.releases:
-        servers[release.name] = oracle(directory, release, keys_with(OWN_CLIENT))
+        own = (of_release or {}).get(release.version, {})
+        servers[release.name] = oracle(directory, release, keys_with(OWN_CLIENT | own))
     for server in servers.values():
         server.http_headers = ROOT.http_headers
     start_all(servers)

@@ -16,10 +16,13 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from compat_tests.oracle.comparison import failures
 from compat_tests.oracle.releases import RELEASES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from compat_tests.oracle.comparison import Outcome
 
 LIST: Final = Path(__file__).resolve().with_suffix(".toml")
 
@@ -99,6 +102,19 @@ def compared(
         )
         for first, second in pairs(list(traces))
     }
+
+
+def what_differs(client: str, scenario: str, outcomes: Mapping[str, Outcome]) -> list[str]:
+    """What is wrong with the outcomes of a scenario without a row in a matrix, in lines; none: all
+    servers reached its end, and showed the same but for what is listed."""
+    told = failures(outcomes)
+    if not told:
+        traces = {name: outcome.trace for name, outcome in outcomes.items()}
+        for wrong, _is_same in compared(traces, of_scenario(client, scenario)).values():
+            told += wrong
+        if told:
+            told += to_list(client, scenario, traces)
+    return told
 
 
 def _label(server: str) -> str:

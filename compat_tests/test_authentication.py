@@ -37,8 +37,9 @@ from compat_tests.guarded_servers import (
     renewed_file,
     show_to,
 )
-from compat_tests.oracle.comparison import Trace, difference, play_on_all
+from compat_tests.oracle.comparison import Trace, play_on_all
 from compat_tests.oracle.vela_server import VelaServer
+from compat_tests.oracle_differences import what_differs
 from compat_tests.servers import oracle, wanted
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
@@ -101,11 +102,12 @@ def guarded(
         yield Guarded(servers, issuer, anonymous)
 
 
-def same(guarded: Guarded, play: Callable[[ServerProcess, str], Trace]) -> Trace:
-    """What was seen on all of them."""
+def same(guarded: Guarded, what: str, play: Callable[[ServerProcess, str], Trace]) -> Trace:
+    """What was seen on all of them; `what`: the scenario's name in the list of differences."""
     outcomes = play_on_all(guarded.servers, play)
-    told = difference(outcomes)
-    assert told is None, told
+    told = what_differs("none", guarded.name_of(what), outcomes)
+    if told:
+        pytest.fail("\n".join(told), pytrace=False)
     return next(iter(outcomes.values())).trace
 
 
@@ -358,7 +360,7 @@ def test_bare_connections_are_told_the_same(guarded: Guarded) -> None:
 
         return trio.run(all_at_once)
 
-    same(guarded, play)
+    same(guarded, "connections", play)
 
 
 # --- HTTP -------------------------------------------------------------------------------
@@ -406,7 +408,7 @@ def test_requests_are_answered_with_the_same_statuses(guarded: Guarded) -> None:
             server.http_headers = usual
         return trace
 
-    seen = same(guarded, play)
+    seen = same(guarded, "requests", play)
     if not guarded.anonymous:
         refused = {name for name, path, status, _ in seen if path == PATHS[0] and status == 401}
         assert "nothing" in refused
@@ -454,4 +456,4 @@ def test_metrics_count_refusals_the_same(guarded: Guarded) -> None:
             [*key, after[key] - before[key]] for key in after if after[key] != before[key]
         )
 
-    same(guarded, play)
+    same(guarded, "counted", play)

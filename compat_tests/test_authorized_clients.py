@@ -25,6 +25,8 @@ from compat_tests.credential_attempts import (
 )
 from compat_tests.guarded_servers import PROVIDERS
 from compat_tests.loopback_issuer import LoopbackIssuer
+from compat_tests.oracle.releases import RELEASES
+from compat_tests.oracle.server_jars import JARS_VERSION
 from compat_tests.servers import wanted
 from security.testing.certificates import Authority
 
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
     from compat_tests.servers import Servers
 
 HOST = "127.0.0.1"
+OPENID = f"{PROVIDERS.rpartition('.')[0]}.oidc.AuthenticationProviderOpenID"
+OF_OPENID = "provider-oauth2"
+"""The scenario of that provider, whose jar is not published for 5.0.1."""
 PLAYED = pytest.mark.parametrize("scenario", sorted(SCENARIOS))
 
 
@@ -73,10 +78,9 @@ def places(
         certificate, key = root.issue("broker", HOST, "localhost", rsa_bits=2048).write(
             directory, "server"
         )
-        providers = ("Token", "Basic", "Tls")
+        providers = ",".join(f"{PROVIDERS}{each}" for each in ("Token", "Basic", "Tls"))
         more = {
-            "authenticationProviders": ",".join(f"{PROVIDERS}{each}" for each in providers)
-            + f",{PROVIDERS.rpartition('.')[0]}.oidc.AuthenticationProviderOpenID",
+            "authenticationProviders": f"{providers},{OPENID}",
             "authorizationAllowWildcardsMatching": "true",
             "basicAuthConf": str(users),
             "tlsCertificateFilePath": certificate,
@@ -84,7 +88,10 @@ def places(
             "tlsTrustCertsFilePath": files.authority,
             **issuer.configuration(),
         }
-        servers = start_authorized(directory, wanted(pytestconfig), more, tls=True)
+        without = {JARS_VERSION: {"authenticationProviders": providers}}
+        servers = start_authorized(
+            directory, wanted(pytestconfig), more, tls=True, of_release=without
+        )
         for server in servers.values():
             stack.callback(server.kill)
             make_tenant(server)
@@ -106,7 +113,10 @@ def play(
         check(place.attempts, trace)
         return trace
 
-    compare(client, scenario, places.servers, on_one)
+    on = dict(places.servers)
+    if scenario == OF_OPENID and on.pop(RELEASES[JARS_VERSION].name, None) and len(on) == 1:
+        pytest.skip(f"the OpenID provider of Pulsar {JARS_VERSION} is not published")
+    compare(client, scenario, on, on_one)
 
 
 @pytest.mark.client("python")

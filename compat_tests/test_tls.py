@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 import pytest
 
-from compat_tests.oracle.comparison import difference, play_on_all
+from compat_tests.oracle.comparison import play_on_all
 from compat_tests.oracle.configuration import properties
 from compat_tests.oracle.distribution import pulsar_home
 from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.vela_server import VelaServer
+from compat_tests.oracle_differences import what_differs
 from compat_tests.servers import oracle, start_all, wanted
 from security.testing.certificates import Authority
 
@@ -154,13 +155,14 @@ def requiring(
     yield from started(directory, pytestconfig, files, **keys)
 
 
-def compare(servers: Servers, files: Files, play: Callable[[Place], Trace]) -> None:
+def compare(servers: Servers, files: Files, what: str, play: Callable[[Place], Trace]) -> None:
+    """`what`: the scenario's name in the list of differences."""
     outcomes = play_on_all(servers, lambda server, mark: play(Place(server, files, mark)))
     for name, outcome in outcomes.items():
         print(name, json.dumps(outcome.trace, indent=1), outcome.failure or "")
-    told = difference(outcomes)
-    if told is not None:
-        pytest.fail(told, pytrace=False)
+    told = what_differs("tls", what, outcomes)
+    if told:
+        pytest.fail("\n".join(told), pytrace=False)
 
 
 # --- the Python client --------------------------------------------------------------------------
@@ -215,7 +217,7 @@ def test_python_publishes_and_receives(asking: Servers, files: Files) -> None:
             ],
         ]
 
-    compare(asking, files, play)
+    compare(asking, files, "python", play)
 
 
 def test_python_is_refused_or_refuses(asking: Servers, files: Files) -> None:
@@ -231,7 +233,7 @@ def test_python_is_refused_or_refuses(asking: Servers, files: Files) -> None:
             ["expired certificate", seen_by_python(place, place.binary, "r6", credentials=expired)],
         ]
 
-    compare(asking, files, play)
+    compare(asking, files, "python-refused", play)
 
 
 def test_python_needs_a_certificate_where_one_is_required(requiring: Servers, files: Files) -> None:
@@ -245,7 +247,7 @@ def test_python_needs_a_certificate_where_one_is_required(requiring: Servers, fi
             ["foreign", seen_by_python(place, place.binary, "q5", credentials=foreign)],
         ]
 
-    compare(requiring, files, play)
+    compare(requiring, files, "python-required", play)
 
 
 # --- the Java client and administrator ----------------------------------------------------------
@@ -323,7 +325,7 @@ def test_java_publishes_receives_and_administers(
             ["administrator with a certificate", tools.administers(**own)],
         ]
 
-    compare(asking, files, play)
+    compare(asking, files, "java", play)
 
 
 @pytest.mark.slow
@@ -344,7 +346,7 @@ def test_java_is_refused_or_refuses(asking: Servers, files: Files, tmp_path: Pat
             ["foreign certificate, pulsar+ssl", tools.seen("k1", **foreign)],
         ]
 
-    compare(asking, files, play)
+    compare(asking, files, "java-refused", play)
 
 
 def test_java_needs_a_certificate_where_one_is_required(
@@ -359,7 +361,7 @@ def test_java_needs_a_certificate_where_one_is_required(
             ["its own, pulsar+ssl", tools.seen("l1", **own)],
         ]
 
-    compare(requiring, files, play)
+    compare(requiring, files, "java-required", play)
 
 
 # --- bare handshakes and requests ---------------------------------------------------------------
@@ -427,4 +429,4 @@ def test_handshakes_and_requests(asking: Servers, files: Files) -> None:
         trace.append(["leader", asked(place, "/admin/v2/brokers/leaderBroker")])
         return trace
 
-    compare(asking, files, play)
+    compare(asking, files, "handshakes", play)
