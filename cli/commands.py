@@ -152,6 +152,12 @@ def main() -> None:
     type=click.IntRange(1, MACHINE_BOOKIES_MAX),
     help="Bookies in processes of their own [default: one in the broker's process].",
 )
+@click.option(
+    "--bookie-metrics-port",
+    type=click.IntRange(0, 65535),
+    help="/metrics of the first of these bookies, the others follow; 0: free ports, which the log"
+    " names [default: none].",
+)
 @click.option("--bind-address", help="Address to listen on [default: 127.0.0.1].")
 @click.option("--advertised-address", help="Host in lookup answers, to which clients connect.")
 @log_level_option
@@ -164,6 +170,7 @@ def standalone(
     web_port: int | None,
     brokers: int,
     bookies: int | None,
+    bookie_metrics_port: int | None,
     bind_address: str | None,
     advertised_address: str | None,
     log_level: str,
@@ -193,8 +200,13 @@ def standalone(
             overrides,
             log_level,
             strict=strict_config,
+            bookie_metrics_port=bookie_metrics_port,
         )
         return
+    if bookie_metrics_port is not None:
+        refuse(
+            "--bookie-metrics-port is for --bookies: the metrics of the broker have its bookie's"
+        )
     try:
         loaded = load_config(config_files, os.environ, overrides, strict=strict_config)
     except ConfigError as error:

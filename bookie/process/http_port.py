@@ -6,6 +6,7 @@ import os
 import socket
 from typing import TYPE_CHECKING, Final
 
+import structlog
 import trio
 
 from bookie.errors import BookieRefusesToStart
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from bookie.process.config import BookieProcessConfig
     from bookie.process.identity import Identity
     from web.state import Answer
+
+log = structlog.get_logger()
 
 HTTP_CONNECTIONS_MAX: Final = 64
 
@@ -70,4 +73,5 @@ async def serve_state(
     stack.callback(stop.set)
     limits = HttpLimits(connections_max=HTTP_CONNECTIONS_MAX)
     await nursery.start(HttpServer(application, limits).serve, map(Door, listening), stop)
+    log.info("metrics are served", host=host, port=bound)
     return bound

@@ -26,8 +26,10 @@ def run_machine(
     log_level: str,
     *,
     strict: bool,
+    bookie_metrics_port: int | None,
 ) -> None:
-    """Run the processes until SIGTERM or SIGINT. `overrides` are options by their keys."""
+    """Run the processes until SIGTERM or SIGINT. `overrides` are options by their keys.
+    `bookie_metrics_port` as in `read_machine`."""
     from broker.assembly.cluster_config import listening_notices
     from cli.machine.plan import read_machine
     from cli.machine.running import socket_place
@@ -40,7 +42,13 @@ def run_machine(
             settings += environment_settings(os.environ)
             socket_path = stack.enter_context(socket_place(data_directory))
             machine, loaded = read_machine(
-                brokers, bookies, settings, overrides, socket_path, strict=strict
+                brokers,
+                bookies,
+                settings,
+                overrides,
+                socket_path,
+                strict=strict,
+                bookie_metrics_port=bookie_metrics_port,
             )
         except ConfigError as error:
             refuse(str(error))

@@ -53,6 +53,7 @@ _QUORUMS: Final = (
 )
 _COPIES: Final = 2
 """The copies of each entry, where there are bookies for them and nothing else is configured."""
+_PROMETHEUS: Final = "org.apache.bookkeeper.stats.prometheus.PrometheusMetricsProvider"
 _OF_BOOKIES: Final = frozenset(field.name for field in fields(BookieConfig)) | {
     "bookiePort",
     "bookieMaxConnections",
@@ -87,6 +88,8 @@ class Machine:
     """Whether the parent keeps the metadata."""
     bookie_sockets: str
     """The directory of the sockets at which the bookies listen; empty: they have ports."""
+    bookie_metrics_port: int | None
+    """Where the first bookie serves its metrics; 0: each at any free port; None: nowhere."""
     autorecovery: AutorecoveryConfig | None
     """Its keys that the user named; None: it does not run."""
     given: frozenset[str]
@@ -120,9 +123,11 @@ def read_machine(
     socket_path: str,
     *,
     strict: bool,
+    bookie_metrics_port: int | None = None,
 ) -> tuple[Machine, LoadedConfig[ClusterBrokerConfig]]:
     """Type and check what the user said. `overrides` are the options of the command line.
     `socket_path` is where the parent would serve the metadata; beside it are sockets of bookies.
+    `bookie_metrics_port`: see Machine.
 
     Raises: ConfigError.
     """
@@ -170,6 +175,7 @@ def read_machine(
         config=config,
         is_store_ours=is_store_ours,
         bookie_sockets=posixpath.dirname(socket_path) if has_sockets else "",
+        bookie_metrics_port=bookie_metrics_port,
         autorecovery=autorecovery,
         given=given,
         notices=tuple(notices),
@@ -247,6 +253,7 @@ def bookie_keys(machine: Machine, number: int, data_directory: str) -> dict[str,
         BookieProcessConfig(
             **values,
             **_place_of_bookie(machine, number),
+            **_metrics_of_bookie(machine, number),
             allowLoopback=True,
             bookiePort=first_port and first_port + number - 1,
             bookieSocketPath=(
@@ -259,6 +266,16 @@ def bookie_keys(machine: Machine, number: int, data_directory: str) -> dict[str,
         ),
         BookieProcessConfig(),
     )
+
+
+def _metrics_of_bookie(machine: Machine, number: int) -> dict[str, Any]:
+    port = machine.bookie_metrics_port
+    if port is None:
+        return {}
+    return {
+        "statsProviderClass": _PROMETHEUS,
+        "prometheusStatsHttpPort": port and port + number - 1,
+    }
 
 
 def _place_of_bookie(machine: Machine, number: int) -> dict[str, Any]:

@@ -54,6 +54,21 @@ def autorecovery_config(machine):
     return load_config(AUTORECOVERY_KEYS, [], child_environment({}, keys), strict=True).config
 
 
+def test_bookies_serve_metrics_at_ports_of_their_own_where_that_is_wanted():
+    def served(port):
+        machine, _ = read_machine(1, 2, [], {}, SOCKET, strict=True, bookie_metrics_port=port)
+        configs = [bookie_config(machine, number) for number in (1, 2)]
+        return [
+            each.prometheusStatsHttpPort
+            for each in configs
+            if "prometheus" in each.statsProviderClass.lower()
+        ]
+
+    assert served(None) == []
+    assert served(9000) == [9000, 9001]
+    assert served(0) == [0, 0]
+
+
 def test_children_have_ports_and_directories_of_their_own_and_one_store():
     machine = machine_of(2, 2)
     brokers = [broker_config(machine, number) for number in (1, 2)]

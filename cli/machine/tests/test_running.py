@@ -1,6 +1,7 @@
 """The parent of a cluster on one machine, with real children: up, a kill, down."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -31,6 +32,11 @@ def health_of(web_service_url):
         return answer.read()
 
 
+def text_at(url):
+    with urllib.request.urlopen(url) as answer:
+        return answer.read()
+
+
 async def until(condition):
     with trio.fail_after(WAIT_SECONDS_MAX):
         while not condition():  # noqa: ASYNC110 - the condition is another process's
@@ -40,11 +46,26 @@ async def until(condition):
 async def test_a_killed_broker_is_back_on_its_ports_and_all_end_with_the_parent(tmp_path):
     socket_path = socket_path_in(tmp_path)
     free_port = [Setting("bookiePort", "0", "test")]
-    machine, _ = read_machine(1, 1, free_port, PORTS, socket_path, strict=True)
+    machine, _ = read_machine(
+        1, 1, free_port, PORTS, socket_path, strict=True, bookie_metrics_port=0
+    )
+    said = bytearray()
+
+    def write(data):
+        said.extend(data)
+        return len(data)
+
+    def metrics_of_the_bookie():
+        return re.search(rb"bookie-1 \| .*metrics are served.*port=(\d+)", said)
+
     with trio.fail_after(2 * WAIT_SECONDS_MAX):
         async with running_machine(
-            machine, tmp_path, socket_path, "warning", LineWriter()
+            machine, tmp_path, socket_path, "info", LineWriter(write)
         ) as running:
+            await until(metrics_of_the_bookie)
+            port = int(metrics_of_the_bookie()[1])
+            page = await trio.to_thread.run_sync(text_at, f"http://127.0.0.1:{port}/metrics")
+            assert b"bookie_SERVER_STATUS 1" in page
             assert await trio.to_thread.run_sync(health_of, running.urls[1]) == b"ok"
             (broker,) = running.brokers
             os.kill(broker.process_id, signal.SIGKILL)
