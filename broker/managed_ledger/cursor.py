@@ -131,10 +131,12 @@ class Cursor:
         """Whether other clusters are to know its position."""
         return self.position_properties.get(REPLICATED) == 1
 
-    def set_replicated(self) -> None:
-        """Other clusters are to know its position, from the next flush on also after a restart."""
-        if not self.is_replicated:
-            self.position_properties = {**self.position_properties, REPLICATED: 1}
+    def set_replicated(self, is_wanted: bool) -> None:
+        """Whether other clusters are to know its position, from the next flush on also after a
+        restart."""
+        if self.is_replicated is not is_wanted:
+            others = {k: v for k, v in self.position_properties.items() if k != REPLICATED}
+            self.position_properties = {**others, REPLICATED: 1} if is_wanted else others
             self.touch()
 
     @property

@@ -167,3 +167,31 @@ async def test_the_read_position_of_a_cursor_is_that_of_its_subscription(broker,
         await eventually(lambda: not broker.service.topics[topic].subscriptions["s"].consumers)
     assert await http("POST", f"{T}/r/subscription/s/skip_all") == (204, None)
     assert await shown() == ("5", 1)
+
+
+async def test_a_cursor_waits_if_its_subscription_has_read_all_and_would_send_more(broker, http):
+    topic = f"{FULL}/w"
+    await publish(broker, topic, 3)
+
+    async def shown():
+        internal = (await http("GET", f"{T}/w/internalStats"))[1]
+        row = internal["cursors"]["s"]
+        assert row["waitingReadOp"] == row["subscriptionHavePendingRead"]
+        assert internal["waitingCursorsCount"] == row["waitingReadOp"]
+        return row["waitingReadOp"], row["state"]
+
+    for sub_type in (pb.CommandSubscribe.Shared, pb.CommandSubscribe.Exclusive):
+        begin = pb.CommandSubscribe.Earliest
+        opened = [c.connect(), c.subscribe(topic, "s", 1, 1, sub_type, initialPosition=begin)]
+        async with await converse(
+            broker,
+            (opened, pb.BaseCommand.SUCCESS, 1),
+            ([c.flow(1, 2)], pb.BaseCommand.MESSAGE, 2),
+        ) as stream:
+            assert await shown() == (False, "NoLedger")
+            await stream.send_all(c.flow(1, 2))
+            row = broker.service.topics[topic].subscriptions["s"]
+            await eventually(lambda row=row: row.read_position()[1] == 3)
+            assert await shown() == (True, "NoLedger")
+        await eventually(lambda: not broker.service.topics[topic].subscriptions["s"].consumers)
+        assert await shown() == (False, "NoLedger")

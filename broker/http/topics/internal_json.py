@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from broker.http.streaming import encoded, json_array, json_fields, json_map
 from broker.topics.subscription.statistics import iso_time
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from broker.managed_ledger.ledger_table import LedgerRow
     from broker.managed_ledger.statistics import CursorStatistics, ManagedLedgerStatistics
+    from broker.topics.subscription.api import Subscription
     from broker.topics.topic.persistent import PersistentTopic
     from broker.topics.topic.topic_ledger import TopicLedger
     from protocol.position import Position
@@ -33,21 +34,31 @@ _STATES: Final = {"Open": "LedgerOpened", "Rolling": "ClosingLedger"}
 """Pulsar's names of states that differ from Vela's."""
 
 
+@final
+class LedgerRecord(NamedTuple):
+    """What the record of a ledger in the metadata store says."""
+
+    text: str
+    is_under_replicated: bool
+    """One of its bookies is not registered."""
+
+
 def internal_stats(
-    topic: PersistentTopic, ledger_metadata: dict[int, str], schema_ledgers: Sequence[Json] = ()
+    topic: PersistentTopic, records: dict[int, LedgerRecord], schema_ledgers: Sequence[Json] = ()
 ) -> Iterator[str]:
     """PersistentTopicInternalStats as JSON. As in Pulsar, the newest ledger's own row has 0
-    entries: its numbers are `currentLedgerEntries` and `currentLedgerSize`."""
+    entries: its numbers are `currentLedgerEntries` and `currentLedgerSize`. `records` are those
+    that were asked for."""
     statistics = topic.ledger.statistics()
     yield '{"ledgers":'
-    yield from json_array(_ledger_rows(statistics, ledger_metadata))
+    yield from json_array(_ledger_rows(statistics, records))
     yield ',"cursors":'
     entries = LedgerEntries(statistics.ledgers)
     waiting = 0
     comma = "{"
     for each in topic.ledger.cursor_statistics():
-        waiting += not each.backlog_entries
-        row = _cursor(topic, each, statistics.entries_added, entries)
+        row = _cursor(topic, each, statistics, entries)
+        waiting += row["waitingReadOp"]
         yield f"{comma}{encoded(each.name)}:{encoded(row)}"
         comma = ","
     fields: Json = {
@@ -69,20 +80,21 @@ def internal_stats(
 
 
 def _ledger_rows(
-    statistics: ManagedLedgerStatistics, ledger_metadata: dict[int, str]
+    statistics: ManagedLedgerStatistics, records: dict[int, LedgerRecord]
 ) -> Iterator[Json]:
     terminated = statistics.terminated_position is not None
     for row in statistics.ledgers:
         newest = row is statistics.ledgers[-1] and not terminated
+        record = records.get(row.ledger_id)
         info: Json = {
             "ledgerId": row.ledger_id,
             "entries": 0 if newest else row.entries,
             "size": 0 if newest else row.size_bytes,
             "offloaded": row.is_offloaded,
-            "underReplicated": False,
+            "underReplicated": record is not None and record.is_under_replicated,
         }
-        if row.ledger_id in ledger_metadata:
-            info["metadata"] = ledger_metadata[row.ledger_id]
+        if record is not None:
+            info["metadata"] = record.text
         yield info
 
 
@@ -147,31 +159,43 @@ class LedgerEntries:
 
 
 def _cursor(
-    topic: PersistentTopic, cursor: CursorStatistics, entries_added: int, entries: LedgerEntries
+    topic: PersistentTopic,
+    cursor: CursorStatistics,
+    ledger: ManagedLedgerStatistics,
+    entries: LedgerEntries,
 ) -> Json:
     subscription = topic.subscriptions.get(cursor.name)
     read = None if subscription is None else subscription.read_position()
     read = cursor.read_from if read is None else max(cursor.read_from, read)
-    waiting = not cursor.backlog_entries
+    waiting = subscription is not None and _waits(subscription, read > ledger.last_confirmed)
     return {
         "markDeletePosition": position_text(cursor.mark_delete),
         "readPosition": position_text(read),
         "waitingReadOp": waiting,
         "pendingReadOps": 0,
-        "messagesConsumedCounter": entries_added - cursor.backlog_entries,
+        "messagesConsumedCounter": ledger.entries_added - cursor.backlog_entries,
         "cursorLedger": cursor.cursor_ledger_id,
         "cursorLedgerLastEntry": cursor.cursor_ledger_last_entry_id,
         "individuallyDeletedMessages": cursor.acked_ranges_text,
         "lastLedgerSwitchTimestamp": None,
-        "state": "Open" if cursor.durable else "NoLedger",
+        "state": "NoLedger" if cursor.cursor_ledger_id < 0 else "Open",
         "active": subscription is not None and bool(subscription.consumers),
         "numberOfEntriesSinceFirstNotAckedMessage": entries.between(cursor.mark_delete, read),
         "totalNonContiguousDeletedMessagesRange": cursor.acked_ranges_text.count("("),
-        "subscriptionHavePendingRead": waiting and subscription is not None,
-        "subscriptionHavePendingReplayRead": False,
+        "subscriptionHavePendingRead": waiting,
+        "subscriptionHavePendingReplayRead": (
+            subscription is not None and subscription.is_reading_replays
+        ),
         "properties": dict(cursor.position_properties),
         "internal": topic.is_internal_cursor(cursor.name),
     }
+
+
+def _waits(subscription: Subscription, has_read_all: bool) -> bool:
+    """Whether it would send a message that is published now."""
+    if subscription.read_position() is None:
+        return bool(subscription.consumers) and not subscription.backlog_entries
+    return has_read_all and any(each.permits.available > 0 for each in subscription.consumers)
 
 
 def _position(position: Position) -> Json:

@@ -8,7 +8,7 @@ from broker.ground.refusal import not_found
 from broker.http.router import Route
 from broker.http.streaming import Streamed, encoded, json_map
 from broker.http.topics.earliest_times import earliest_times
-from broker.http.topics.internal_json import internal_stats, managed_ledger_info
+from broker.http.topics.internal_json import LedgerRecord, internal_stats, managed_ledger_info
 from broker.http.topics.topic_json import PartitionedStats, TopicStats
 from broker.http.topics.topic_layouts import topic_layouts
 from broker.http.topics.topics import (
@@ -81,15 +81,24 @@ def _with_metadata(metadata: Json, rows: Sequence[tuple[str, Iterator[str]]]) ->
 async def _internal(request: AdminRequest, topic: PersistentTopic) -> Iterator[str]:
     context = request.context
 
-    async def text_of(ledger_id: int) -> str:
+    async def record_of(ledger_id: int) -> LedgerRecord:
         try:
             metadata = await context.ledgers.metadata_of(ledger_id)
-            return ledger_metadata_text(metadata, context.bookie_addresses)
         except LedgerError as error:
-            return str(error)
+            return LedgerRecord(str(error), is_under_replicated=False)
+        text = ledger_metadata_text(metadata, context.bookie_addresses)
+        return LedgerRecord(text, _is_under_replicated(context, metadata))
 
-    texts = await _of_ledgers(topic, text_of) if request.flag("metadata") else {}
-    return internal_stats(topic, texts, await _schema_ledgers(context, topic))
+    records = await _of_ledgers(topic, record_of) if request.flag("metadata") else {}
+    return internal_stats(topic, records, await _schema_ledgers(context, topic))
+
+
+def _is_under_replicated(context: AdminContext, metadata: LedgerMetadata) -> bool:
+    """Whether a bookie that should have copies is not registered."""
+    if context.ledgers.has_one_bookie:
+        return False
+    known = frozenset(context.ledgers.bookie_ids)
+    return any(not known.issuperset(bookies) for bookies in metadata.ensembles.values())
 
 
 async def _schema_ledgers(context: AdminContext, topic: PersistentTopic) -> list[Json]:
@@ -103,7 +112,7 @@ async def _schema_ledgers(context: AdminContext, topic: PersistentTopic) -> list
         row = {"ledgerId": ledger_id, "entries": 0, "size": 0, "offloaded": False}
         if metadata.is_closed:
             row |= {"entries": metadata.last_entry_id + 1, "size": metadata.length}
-        rows.append(row | {"underReplicated": False})
+        rows.append(row | {"underReplicated": _is_under_replicated(context, metadata)})
     return rows
 
 

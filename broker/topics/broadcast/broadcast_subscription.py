@@ -22,6 +22,7 @@ from broker.topics.broadcast.statistics import (
 )
 from broker.topics.subscription.start import seek_mark_delete
 from broker.topics.subscription.statistics import at_once
+from protocol.errors import NotAllowed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine, Generator, Sequence
@@ -99,6 +100,16 @@ class BroadcastSubscription(BroadcastMembers):
 
         return self.context.operations.start(self.name, find_and_reset)
 
+    @property
+    def is_replicated(self) -> bool:
+        """No: each consumer has a position of its own."""
+        return False
+
+    async def set_replicated(self, is_wanted: bool) -> None:
+        """Administrator: refused."""
+        if is_wanted:
+            raise NotAllowed("The positions of a broadcast subscription cannot be replicated")
+
     def skip(self, count: int) -> Awaitable[None]:
         """Administrator: acknowledge the next entries of the slowest consumer for all."""
 
@@ -147,6 +158,11 @@ class BroadcastSubscription(BroadcastMembers):
     def read_position(self) -> Position | None:
         """None: each consumer has its own."""
         return None
+
+    @property
+    def is_reading_replays(self) -> bool:
+        """It redelivers nothing by itself."""
+        return False
 
     def why_not_dispatching(self) -> str:
         """The reason that blocks delivery to the slowest consumer; empty if none does."""

@@ -58,9 +58,13 @@ class ShareCursor:
         """See CursorPort."""
         return self.cursor.is_replicated
 
-    def set_replicated(self) -> None:
+    def set_replicated(self, is_wanted: bool) -> None:
         """See CursorPort."""
-        self.cursor.set_replicated()
+        self.cursor.set_replicated(is_wanted)
+
+    async def flush(self) -> None:
+        """See CursorPort."""
+        await self.cursor.flush()
 
     @property
     def mark_delete(self) -> Position:

@@ -232,6 +232,16 @@ class Subscription(Protocol):
     def clear_backlog(self) -> Awaitable[None]:
         """Admin: as `skip`, everything up to the tail."""
 
+    @property
+    def is_replicated(self) -> bool:
+        """Whether other clusters are to know its position."""
+
+    def set_replicated(self, is_wanted: bool) -> Awaitable[None]:
+        """Admin: whether other clusters are to know its position. Await it until that is stored.
+
+        Raises: BrokerError: NotAllowedError: this kind cannot have it.
+        """
+
     def expire(self, before_ms: int) -> Awaitable[int]:
         """As `skip`, everything published before the time (milliseconds since 1970). The number of
         entries that were in the backlog until then."""
@@ -273,6 +283,10 @@ class Subscription(Protocol):
     def read_position(self) -> Position | None:
         """The next entry that it will read; None: it begins after its mark-delete position, or
         each of its consumers reads by itself."""
+
+    @property
+    def is_reading_replays(self) -> bool:
+        """Whether it reads entries again now, to redeliver them."""
 
     def why_not_dispatching(self) -> str:
         """One sentence that says why nothing is being delivered now; empty if nothing blocks it."""

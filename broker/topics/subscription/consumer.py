@@ -194,6 +194,7 @@ class Counters:
         "bytes_out",
         "chunks_out",
         "consumed_last_ms",
+        "draining_hashes_cleared",
         "entries_out",
         "flow_last_ms",
         "messages_acked",
@@ -213,6 +214,7 @@ class Counters:
         self.acked_last_ms = 0
         self.messages_dropped = 0
         self.chunks_out = 0
+        self.draining_hashes_cleared = 0
 
 
 NO_OPTIONS: Final = KeySharedOptions()

@@ -73,12 +73,14 @@ class KeySharedDispatcher(ManyDispatcher):
     def add(self, consumer: Consumer) -> None:
         """Attach one with the policy of the others, and give it its ranges."""
         self.ranges.add(consumer)
+        self._in_flight.moves += 1
         super().add(consumer)
         self._waiting.reassign()
 
     def remove(self, consumer: Consumer) -> None:
         """Detach, and let others take its ranges."""
         self.ranges.remove(consumer)
+        self._in_flight.moves += 1
         super().remove(consumer)
         self._waiting.reassign()
 
@@ -103,6 +105,9 @@ class KeySharedDispatcher(ManyDispatcher):
         drained = self._in_flight.drained()
         for slot in drained:
             self._waiting.release(slot)
+        for slot, former in self._in_flight.left_late():
+            if not self.out_of_order_allowed and self.ranges.owner(slot) is not former:
+                former.counters.draining_hashes_cleared += 1
         return super().settle() or bool(drained and len(self._waiting))
 
     # Dispatch

@@ -59,6 +59,7 @@ class ManyDispatcher:
         self._count_left = 0
         self._bytes_left = 0
         self._fill_replays = False
+        self.is_reading_replays = False
         self._by_index = False
         """Whether entries may be partly acked."""
         self._withheld = WithheldEntries(context.topic_name, cursor.name)
@@ -287,7 +288,11 @@ class ManyDispatcher:
         """Read the entries that the step lacked."""
         if self._fill_replays:
             self._fill_replays = False
-            await self._replays.fill()
+            self.is_reading_replays = True
+            try:
+                await self._replays.fill()
+            finally:
+                self.is_reading_replays = False
         else:
             await self._source.fill()
 

@@ -48,6 +48,7 @@ class SingleDispatcher:
     blocked_on_unacked = False
     delayed_messages = 0
     replay_messages = 0
+    is_reading_replays = False
 
     def __init__(
         self,

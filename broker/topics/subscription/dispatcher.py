@@ -105,6 +105,10 @@ class Dispatcher(Protocol):
     def replay_messages(self) -> int:
         """Entries waiting for redelivery."""
 
+    @property
+    def is_reading_replays(self) -> bool:
+        """Whether it reads entries again now, to redeliver them (Shared and Key_Shared)."""
+
     def ranges_of(self, consumer: Consumer) -> tuple[tuple[int, int], ...] | None:
         """Its key ranges (Key_Shared)."""
 

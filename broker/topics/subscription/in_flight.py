@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 class _HeldSlot:
     """A key slot of which a consumer has so many entries in flight."""
 
-    __slots__ = ("consumer", "entries")
+    __slots__ = ("consumer", "entries", "moves")
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: Consumer, moves: int) -> None:
         self.consumer = consumer
         self.entries = 1
+        self.moves = moves
+        """`InFlight.moves` when it was made."""
 
 
 @final
@@ -46,11 +48,13 @@ class InFlight:
         "_drained",
         "_held",
         "_holders",
+        "_left_late",
         "_limits",
         "_slots",
         "blocked",
         "consumers",
         "counts",
+        "moves",
         "tally",
     )
 
@@ -63,6 +67,9 @@ class InFlight:
         """Whether the limit of the subscription is reached."""
         self._slots: dict[int, _HeldSlot] = {}
         self._drained: list[int] = []
+        self.moves = 0
+        """How often the owners of slots have changed."""
+        self._left_late: list[tuple[int, Consumer]] = []
         self._held: dict[Consumer, None] = {}
         self._holders: dict[Position, Consumer] = {}
         """Anybody may acknowledge an entry, and there may be ten thousand consumers to search."""
@@ -96,7 +103,7 @@ class InFlight:
         if slot >= 0:
             held = self._slots.get(slot)
             if held is None:
-                self._slots[slot] = _HeldSlot(consumer)
+                self._slots[slot] = _HeldSlot(consumer, self.moves)
             else:
                 held.consumer = consumer
                 held.entries += 1
@@ -142,6 +149,8 @@ class InFlight:
             else:
                 del self._slots[slot]
                 self._drained.append(slot)
+                if held.moves != self.moves:
+                    self._left_late.append((slot, held.consumer))
 
     def take_back(self, consumer: Consumer, position: Position) -> Pending | None:
         """The consumer no longer holds it."""
@@ -210,6 +219,14 @@ class InFlight:
         """Slots that became free since last asked."""
         slots, self._drained = self._drained, []
         return slots
+
+    def left_late(self) -> list[tuple[int, Consumer]]:
+        """Of the slots that became free since last asked, those that were held while the owners of
+        slots changed, with their holders."""
+        left = self._left_late
+        if left:
+            self._left_late = []
+        return left
 
     def check_limits(self) -> list[Consumer]:
         """The limits are others now: hold what reaches them, and nothing else. Returns the

@@ -33,7 +33,7 @@ from broker.topics.subscription.statistics import (
 )
 from broker.topics.subscription.sub_types import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
 from broker.topics.subscription.withheld import WithheldEntries
-from protocol.errors import BrokerError, ServerError
+from protocol.errors import BrokerError, NotAllowed, ServerError
 from protocol.metadata import sticky_key
 
 if TYPE_CHECKING:
@@ -256,6 +256,15 @@ class NonPersistentSubscription:
             ServerError.NotAllowedError, "Seek is not allowed on a non-persistent topic"
         )
 
+    @property
+    def is_replicated(self) -> bool:
+        """No: it has no position."""
+        return False
+
+    async def set_replicated(self, is_wanted: bool) -> None:
+        """Refused: it has no position."""
+        raise NotAllowed("A subscription of a non-persistent topic has no position")
+
     async def skip(self, count: int) -> None:
         """There is no backlog."""
 
@@ -279,6 +288,11 @@ class NonPersistentSubscription:
     def read_position(self) -> Position | None:
         """None."""
         return None
+
+    @property
+    def is_reading_replays(self) -> bool:
+        """It redelivers nothing by itself."""
+        return False
 
     # Statistics, end
 

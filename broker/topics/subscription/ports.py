@@ -50,8 +50,8 @@ class CursorPort(Protocol):
     def is_replicated(self) -> bool:
         """Whether other clusters are to know its position."""
 
-    def set_replicated(self) -> None:
-        """Other clusters are to know its position from now on."""
+    def set_replicated(self, is_wanted: bool) -> None:
+        """Whether other clusters are to know its position from now on."""
 
     def ack_individual(self, position: Position) -> None:
         """Acknowledge one entry; old and unknown ones are ignored."""
@@ -73,6 +73,9 @@ class CursorPort(Protocol):
 
     async def reset(self, position: Position) -> None:
         """Make `position` the mark-delete position and drop all individual acks, durably."""
+
+    async def flush(self) -> None:
+        """Store changes."""
 
 
 class LedgerPort(Protocol):

@@ -64,6 +64,7 @@ def consumer_statistics(
         drop_rate=rates.dropped if dispatcher is None else None,
         key_hash_ranges=None if ranges is None else tuple(ranges),
         draining_hashes=() if dispatcher is None else dispatcher.draining_of(consumer),
+        draining_hashes_cleared=counters.draining_hashes_cleared,
         metadata=consumer.metadata,
     )
 

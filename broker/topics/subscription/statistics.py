@@ -137,6 +137,7 @@ class ConsumerSums:
     ack_rate: float = 0.0
     chunk_rate: float = 0.0
     draining_hashes: int = 0
+    draining_hashes_cleared: int = 0
     draining_unacked_messages: int = 0
     consumed_last_ms: int = 0
 
@@ -149,6 +150,7 @@ class ConsumerSums:
         self.ack_rate += row.ack_rate
         self.chunk_rate += row.chunk_rate
         self.draining_hashes += len(row.draining_hashes)
+        self.draining_hashes_cleared += row.draining_hashes_cleared
         for draining in row.draining_hashes:
             self.draining_unacked_messages += draining.unacked_messages
         self.consumed_last_ms = max(self.consumed_last_ms, row.consumed_last_ms)
@@ -174,7 +176,6 @@ class SubscriptionStatistics:
     active_consumer_name: str | None = None
     out_of_order_allowed: bool = False
     key_shared_mode: str | None = None
-    draining_hashes_cleared: int = 0
     acked_ranges_count: int = 0
     flow_last_ms: int = 0
     consumed_last_ms: int = 0
@@ -231,7 +232,7 @@ class SubscriptionStatistics:
             "allowOutOfOrderDelivery": self.out_of_order_allowed,
             "consumersAfterMarkDeletePosition": {},
             "drainingHashesCount": sums.draining_hashes,
-            "drainingHashesClearedTotal": self.draining_hashes_cleared,
+            "drainingHashesClearedTotal": sums.draining_hashes_cleared,
             "drainingHashesUnackedMessages": sums.draining_unacked_messages,
             "nonContiguousDeletedMessagesRanges": self.acked_ranges_count,
             "nonContiguousDeletedMessagesRangesSerializedSize": 0,

@@ -44,7 +44,7 @@ class StockKind:
             request.name, initial, dict(request.properties), durable=request.durable
         )
         if request.replicated and request.durable:
-            cursor.set_replicated()
+            cursor.set_replicated(is_wanted=True)
         return PersistentSubscription(context, cursor, durable=request.durable)
 
 

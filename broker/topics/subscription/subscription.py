@@ -46,7 +46,7 @@ class PersistentSubscription(DeliveringSubscription):
         """Attach, or refuse with the reason."""
         self.attach(consumer)
         if request.replicated and self.durable:
-            self.cursor.set_replicated()
+            self.cursor.set_replicated(is_wanted=True)
         return StockConsumerHandle(consumer, self)
 
     def _abandon(self) -> None:
@@ -108,6 +108,21 @@ class PersistentSubscription(DeliveringSubscription):
         self._acks.mark_delete_last_ms = self._clock.wall_ms()
         if ack_set and self._config.acknowledgment_at_batch_index_level_enabled:
             self.cursor.ack_batch_index(partial, ack_bits(ack_set))
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether other clusters are to know its position."""
+        return self.cursor.is_replicated
+
+    def set_replicated(self, is_wanted: bool) -> Awaitable[None]:
+        """Store whether other clusters are to know its position."""
+
+        async def store() -> None:
+            self._check_open()
+            self.cursor.set_replicated(is_wanted)
+            await self.cursor.flush()
+
+        return self.context.operations.start(self.name, store)
 
     def skip(self, count: int) -> Awaitable[None]:
         """Acknowledge the next entries of the backlog; entries already acked do not count."""
@@ -180,6 +195,11 @@ class PersistentSubscription(DeliveringSubscription):
     def read_position(self) -> Position | None:
         """From the dispatcher. Without consumers nothing is read ahead."""
         return self.dispatcher.read_position if self.dispatcher is not None else None
+
+    @property
+    def is_reading_replays(self) -> bool:
+        """From the dispatcher."""
+        return self.dispatcher is not None and self.dispatcher.is_reading_replays
 
     # Statistics, end
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import pulsar
 
@@ -14,6 +15,9 @@ from compat_tests.clients.python.scenario import (
     send_all,
     texts,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Container
 
 
 def _read_all(reader: pulsar.Reader) -> list[str]:
@@ -134,3 +138,78 @@ def last_message_id(stage: Stage) -> None:
         stage.see("is the last received", last == received[-1].message_id())
         stage.see("batch index", last.batch_index())
         stage.see("entries", last.entry_id() - received[0].message_id().entry_id() + 1)
+
+
+@scenario("cursor-positions")
+def cursor_positions(stage: Stage) -> None:
+    """How far cursors have read and acknowledged. Everything that was published has been received
+    or is acknowledged when they are looked at, as a server may read ahead. A server may also begin
+    again without consumers, so that is looked at for the types with one active consumer."""
+    topic = stage.topic()
+    path = f"/admin/v2/{topic.replace('://', '/')}"
+
+    kinds = {
+        "exclusive": pulsar.ConsumerType.Exclusive,
+        "failover": pulsar.ConsumerType.Failover,
+        "shared": pulsar.ConsumerType.Shared,
+        "key-shared": pulsar.ConsumerType.KeyShared,
+    }
+
+    def look(when: str, of: Container[str] = kinds) -> None:
+        status, found = stage.server.http("GET", f"{path}/internalStats")
+        assert status == 200
+        for name, cursor in sorted(found["cursors"].items()):
+            if name not in of:
+                continue
+            read, mark = (
+                int(cursor[each].partition(":")[2])
+                for each in ("readPosition", "markDeletePosition")
+            )
+            stage.see(
+                f"{when}: {name}",
+                [
+                    read,
+                    mark,
+                    cursor["numberOfEntriesSinceFirstNotAckedMessage"],
+                    cursor["messagesConsumedCounter"],
+                    cursor["totalNonContiguousDeletedMessagesRange"],
+                    cursor["subscriptionHavePendingRead"],
+                    cursor["subscriptionHavePendingReplayRead"],
+                    cursor["waitingReadOp"],
+                    cursor["state"],
+                    cursor["active"],
+                ],
+            )
+
+    consumers = {
+        name: stage.client.subscribe(topic, name, consumer_type=kind)
+        for name, kind in kinds.items()
+    }
+    look("empty")
+    producer = stage.client.create_producer(topic)
+    send_all(producer, [str(number) for number in range(6)])
+    received = {name: receive_many(each, 6, acknowledge=False) for name, each in consumers.items()}
+    look("all received")
+    for name, each in consumers.items():
+        each.acknowledge(received[name][0])
+        each.acknowledge(received[name][3])
+    time.sleep(2)
+    look("two acknowledged")
+    for each in consumers.values():
+        each.close()
+    time.sleep(1)
+    look("nobody there", ("exclusive", "failover"))
+    consumers = {
+        name: stage.client.subscribe(topic, name, consumer_type=kind)
+        for name, kind in kinds.items()
+    }
+    for each in consumers.values():
+        receive_many(each, 4, acknowledge=False)
+    look("received again")
+    for name in kinds:
+        assert stage.server.http("POST", f"{path}/subscription/{name}/skip_all")[0] == 204
+    look("all skipped")
+    for each in consumers.values():
+        each.close()
+    assert stage.server.http("PUT", f"{path}/unload")[0] == 204
+    look("loaded again")

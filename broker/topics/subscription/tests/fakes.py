@@ -79,6 +79,8 @@ class FakeLedger:
         self.cached_from = (0, 0)
         self.reads = 0
         self.read_error = None
+        self.read_gate = None
+        """An event that a read waits for."""
         self.client = None
 
     def append(self, *datas):
@@ -140,6 +142,8 @@ class FakeLedger:
     async def read(self, position, count_max, bytes_max):
         self.reads += 1
         await trio.lowlevel.checkpoint()
+        if self.read_gate is not None:
+            await self.read_gate.wait()
         if self.read_error is not None:
             raise BrokerError(ServerError.PersistenceError, self.read_error)
         return self._slice(position, count_max, bytes_max)
@@ -191,8 +195,11 @@ class FakeCursor:
     def _known(self, position):
         return any(entry.position == position for entry in self.ledger.entries)
 
-    def set_replicated(self):
-        self.is_replicated = True
+    def set_replicated(self, is_wanted):
+        self.is_replicated = is_wanted
+
+    async def flush(self):
+        pass
 
     def ack_individual(self, position):
         if position > self.mark_delete and self._known(position):

@@ -54,6 +54,28 @@ async def test_a_moved_key_waits_for_the_former_consumers_acks_and_others_go_on(
     assert bench.subscription.statistics().as_json()["drainingHashesCount"] == 0
 
 
+async def test_hashes_that_have_drained_are_counted_for_their_former_consumer(nursery):
+    bench = await key_shared(nursery)
+
+    def cleared():
+        row = bench.subscription.statistics().as_json()
+        counts = [each["drainingHashesClearedTotal"] for each in row["consumers"]]
+        return row["drainingHashesClearedTotal"], counts
+
+    first = bench.consumer(KEY_SHARED, permits=100)
+    before = bench.publish(*[make_data(key=key) for key in ("road-7", "vehicle-0", "road-7")])
+    second = bench.consumer(KEY_SHARED, permits=100)
+    bench.publish(make_data(key="road-7"))
+    assert cleared() == (0, [0, 0])
+    bench.ack(first, before[0])
+    assert cleared() == (0, [0, 0])
+    bench.ack(first, before[2])
+    assert cleared() == (1, [1, 0])
+    bench.ack(first, before[1])  # its key has not moved
+    bench.ack(second, second.session.positions()[0])
+    assert cleared() == (1, [1, 0])
+
+
 async def test_a_nacked_message_of_a_moved_key_goes_to_the_new_owner_first(nursery):
     bench = await key_shared(nursery)
     first = bench.consumer(KEY_SHARED, permits=100)

@@ -48,6 +48,23 @@ async def test_a_turn_is_bounded_in_a_backlog(nursery):
     assert owners == ([1] * 20 + [2] * 20) * 2 + [1] * 20
 
 
+async def test_a_read_for_redelivery_is_shown_while_it_lasts(nursery):
+    bench = await shared(nursery)
+    consumer = bench.consumer(permits=10)
+    (position,) = bench.publish(make_data())
+    assert consumer.session.positions() == [position]
+    bench.ledger.cached_from = bench.ledger.next_position(position)
+    bench.ledger.read_gate = trio.Event()
+    assert not bench.subscription.is_reading_replays
+    bench.subscription.redeliver(consumer, None, -1)
+    await settled()
+    assert bench.subscription.is_reading_replays
+    bench.ledger.read_gate.set()
+    await settled()
+    assert not bench.subscription.is_reading_replays
+    assert consumer.session.positions() == [position, position]
+
+
 async def test_lower_priority_gets_nothing_while_higher_has_permits(nursery):
     bench = await shared(nursery)
     low = bench.consumer(permits=100, priority_level=2)
