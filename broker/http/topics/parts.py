@@ -260,6 +260,17 @@ async def of_all(request: AdminRequest, count: int) -> None:
     refuse_any(await _of_subscription(request, count))
 
 
+async def replicated_status(request: AdminRequest, count: int) -> Json:
+    """That of every partition."""
+    answers = await _of_subscription(request, count)
+    refuse_any(answers)
+    return await _put_together(answers, _joined)
+
+
+def _joined(parts: list[tuple[str, Json]]) -> Json:
+    return {name: value for _part, found in parts for name, value in found.items()}
+
+
 async def expire(request: AdminRequest, count: int) -> None:
     """On the partitions that have it; then the first that had nothing to expire counts."""
     answers = await _of_subscription(request, count)
@@ -293,6 +304,8 @@ BY_PARTS: Final[dict[str, Callable[[AdminRequest, int], Awaitable[Json]]]] = {
     f"DELETE {_SUBSCRIPTION}": of_those_that_have_it,
     f"POST {_SUBSCRIPTION}/skip_all": of_those_that_have_it,
     f"POST {_SUBSCRIPTION}/resetcursor/{{timestamp}}": of_all,
+    f"GET {_SUBSCRIPTION}/replicatedSubscriptionStatus": replicated_status,
+    f"POST {_SUBSCRIPTION}/replicatedSubscriptionStatus": of_all,
     f"POST {_SUBSCRIPTION}/expireMessages/{{seconds}}": expire,
     "POST /all_subscription/expireMessages/{seconds}": of_all,
 }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from broker.ground.refusal import Refusal, conflict, not_found, precondition_failed
 from broker.http.router import Route
 from broker.http.topics.topics import TOPIC, every_part, existing_persistent, text_map
-from broker.tenancy.policies.bodies import flag_in
+from broker.tenancy.policies.bodies import flag, flag_in
 from broker.topics.subscription.request import SubscriptionRequest
 from broker.topics.topic.admission import check_strictly
 from protocol.ack_set import all_unacked, to_words
@@ -217,6 +217,40 @@ async def _everywhere(request: AdminRequest) -> list[tuple[Topic, Subscription]]
     return found
 
 
+async def replicated_status(request: AdminRequest) -> dict[str, bool]:
+    """Whether other clusters are to know its position, by the full name of topic or partition."""
+    _refuse_replicated(request, "get replicated subscriptions")
+    topics = await every_part(request.context, request.topic)
+    found = {topic.name.full: topic.subscription(_name(request)) for topic in topics}
+    return {topic: subscription.is_replicated for topic, subscription in found.items()}
+
+
+async def set_replicated_status(request: AdminRequest) -> None:
+    """Body: a boolean. Stored with the subscription, and shown; Vela does not replicate, so it has
+    no other effect.
+
+    Done on every partition that has the subscription, even if another one lacks it: 404 then.
+    """
+    is_wanted = flag("The body", await request.json())
+    _refuse_replicated(request, "enable/disable replicated subscriptions")
+    topics = await every_part(request.context, request.topic)
+    name = _name(request)
+    for topic in topics:
+        if name in topic.subscriptions:
+            await topic.subscription(name).set_replicated(is_wanted)
+    for topic in topics:
+        topic.subscription(name)
+
+
+def _refuse_replicated(request: AdminRequest, what: str) -> None:
+    if request.topic.domain == NON_PERSISTENT:
+        raise Refusal(405, f"Cannot {what} on non-persistent topics")
+
+
+def _name(request: AdminRequest) -> str:
+    return request.names["subscription"]
+
+
 def _number(request: AdminRequest, name: str) -> int:
     try:
         return int(request.names[name])
@@ -246,5 +280,7 @@ ROUTES: Final = (
     Route("POST", f"{_SUBSCRIPTION}/skip/{{count}}", skip),
     Route("POST", f"{_SUBSCRIPTION}/skip_all", skip_all),
     Route("POST", f"{_SUBSCRIPTION}/expireMessages/{{seconds}}", expire),
+    Route("GET", f"{_SUBSCRIPTION}/replicatedSubscriptionStatus", replicated_status),
+    Route("POST", f"{_SUBSCRIPTION}/replicatedSubscriptionStatus", set_replicated_status),
     Route("POST", f"{TOPIC}/all_subscription/expireMessages/{{seconds}}", expire_all),
 )

@@ -214,3 +214,57 @@ def replicated_subscription_state(stage: Stage) -> None:
         look("loaded again")
     finally:
         wire.close()
+
+
+@scenario("replicated-subscription-status")
+def replicated_subscription_status(stage: Stage) -> None:
+    """The status of each partition, which an administrator sets and takes back."""
+    plain, parted = stage.topic(), stage.topic("-parted")
+    stage.partition(parted, 2)
+    for name in (plain, parted):
+        for subscription in ("s", "other"):
+            stage.client.subscribe(name, subscription).close()
+    stage.client.subscribe(f"{parted}-partition-0", "one").close()
+    bodies = (True, False, "true", "yes", 1, 0, 2, [], {}, None)
+    for topic in (plain, parted, f"{parted}-partition-1"):
+        path = _status_path(topic, "s")
+        _see_status(stage, "at first", topic, "s")
+        for body in bodies:
+            stage.see(f"set to {body!r}", _without_ids(stage, "POST", path, body))
+            _see_status(stage, "then", topic, "s")
+        stage.server.http("POST", path, True)
+        assert stage.server.http("PUT", f"/admin/v2/{topic.replace('://', '/')}/unload")[0] == 204
+        _see_status(stage, "loaded again", topic, "s")
+        _see_status(stage, "the other one", topic, "other")
+        stage.see("taken back", _without_ids(stage, "POST", path, False))
+        assert stage.server.http("PUT", f"/admin/v2/{topic.replace('://', '/')}/unload")[0] == 204
+        _see_status(stage, "loaded again", topic, "s")
+    for topic, subscription in (
+        (plain, "none"),
+        (stage.topic("-absent"), "s"),
+        (parted, "none"),
+        (parted, "one"),
+        (f"{parted}-partition-1", "none"),
+        (stage.topic("-light", "non-persistent"), "s"),
+    ):
+        path = _status_path(topic, subscription)
+        _see_status(stage, "refused", topic, subscription)
+        stage.see("refused", _without_ids(stage, "POST", path, True))
+    _see_status(stage, "after the refusals", f"{parted}-partition-0", "one")
+
+
+def _status_path(topic: str, subscription: str) -> str:
+    path = topic.replace("://", "/")
+    return f"/admin/v2/{path}/subscription/{subscription}/replicatedSubscriptionStatus"
+
+
+def _see_status(stage: Stage, when: str, topic: str, subscription: str) -> None:
+    stage.see(when, _without_ids(stage, "GET", _status_path(topic, subscription)))
+
+
+def _without_ids(stage: Stage, method: str, path: str, body: object = None) -> list[object]:
+    """Status and body; of a refusal the status alone."""
+    status, answer = stage.server.http(method, path, body)
+    if status >= 300:
+        return [status]
+    return [status, sorted(answer.items()) if isinstance(answer, dict) else answer]
