@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pulsar
 
@@ -140,6 +140,24 @@ def last_message_id(stage: Stage) -> None:
         stage.see("entries", last.entry_id() - received[0].message_id().entry_id() + 1)
 
 
+_KINDS: Final = {
+    "exclusive": pulsar.ConsumerType.Exclusive,
+    "failover": pulsar.ConsumerType.Failover,
+    "shared": pulsar.ConsumerType.Shared,
+    "key-shared": pulsar.ConsumerType.KeyShared,
+}
+_OF_CURSORS: Final = (
+    "numberOfEntriesSinceFirstNotAckedMessage",
+    "messagesConsumedCounter",
+    "totalNonContiguousDeletedMessagesRange",
+    "subscriptionHavePendingRead",
+    "subscriptionHavePendingReplayRead",
+    "waitingReadOp",
+    "state",
+    "active",
+)
+
+
 @scenario("cursor-positions")
 def cursor_positions(stage: Stage) -> None:
     """How far cursors have read and acknowledged. Everything that was published has been received
@@ -148,14 +166,7 @@ def cursor_positions(stage: Stage) -> None:
     topic = stage.topic()
     path = f"/admin/v2/{topic.replace('://', '/')}"
 
-    kinds = {
-        "exclusive": pulsar.ConsumerType.Exclusive,
-        "failover": pulsar.ConsumerType.Failover,
-        "shared": pulsar.ConsumerType.Shared,
-        "key-shared": pulsar.ConsumerType.KeyShared,
-    }
-
-    def look(when: str, of: Container[str] = kinds) -> None:
+    def look(when: str, of: Container[str] = _KINDS) -> None:
         status, found = stage.server.http("GET", f"{path}/internalStats")
         assert status == 200
         for name, cursor in sorted(found["cursors"].items()):
@@ -165,25 +176,11 @@ def cursor_positions(stage: Stage) -> None:
                 int(cursor[each].partition(":")[2])
                 for each in ("readPosition", "markDeletePosition")
             )
-            stage.see(
-                f"{when}: {name}",
-                [
-                    read,
-                    mark,
-                    cursor["numberOfEntriesSinceFirstNotAckedMessage"],
-                    cursor["messagesConsumedCounter"],
-                    cursor["totalNonContiguousDeletedMessagesRange"],
-                    cursor["subscriptionHavePendingRead"],
-                    cursor["subscriptionHavePendingReplayRead"],
-                    cursor["waitingReadOp"],
-                    cursor["state"],
-                    cursor["active"],
-                ],
-            )
+            stage.see(f"{when}: {name}", [read, mark, *(cursor[each] for each in _OF_CURSORS)])
 
     consumers = {
         name: stage.client.subscribe(topic, name, consumer_type=kind)
-        for name, kind in kinds.items()
+        for name, kind in _KINDS.items()
     }
     look("empty")
     producer = stage.client.create_producer(topic)
@@ -201,12 +198,12 @@ def cursor_positions(stage: Stage) -> None:
     look("nobody there", ("exclusive", "failover"))
     consumers = {
         name: stage.client.subscribe(topic, name, consumer_type=kind)
-        for name, kind in kinds.items()
+        for name, kind in _KINDS.items()
     }
     for each in consumers.values():
         receive_many(each, 4, acknowledge=False)
     look("received again")
-    for name in kinds:
+    for name in _KINDS:
         assert stage.server.http("POST", f"{path}/subscription/{name}/skip_all")[0] == 204
     look("all skipped")
     for each in consumers.values():
