@@ -98,7 +98,7 @@ class Embedded:
         bookie.use_readers(readers)
         managed = ManagedLedgerConfig.from_broker_config(config)
         records = RecordsRead(store)
-        factory = ManagedLedgerFactory(records, ledgers, managed, clock)
+        factory = ManagedLedgerFactory(records, ledgers, managed, clock, session=store)
         following = FollowingFactory(
             store, ledgers, managed, clock, factory, records, no_shadows=NO_SHADOWS
         )

@@ -110,7 +110,7 @@ class Replicated:
         )
         managed = ManagedLedgerConfig.from_broker_config(config)
         records = RecordsRead(store)
-        factory = ManagedLedgerFactory(records, ledgers, managed, clock)
+        factory = ManagedLedgerFactory(records, ledgers, managed, clock, session=store)
         nursery.start_soon(tell_arrivals, pool, factory.bookies_joined)
         following = FollowingFactory(store, ledgers, managed, clock, factory, records)
         self._following = following

@@ -66,9 +66,12 @@ class ManagedLedgerFactory:
         config: ManagedLedgerConfig,
         clock: Clock,
         readers: LedgerReaders | None = None,
+        session: MetadataStore | None = None,
     ) -> None:
-        """`readers`: where ledgers are read; None: from bookies."""
+        """`readers`: where ledgers are read; None: from bookies. `session`: the store to ask
+        for the state of the session before each append; None: `store`."""
         self._store = store
+        self._session = session or store
         self._client = client
         self._config = config
         self._clock = clock
@@ -91,7 +94,7 @@ class ManagedLedgerFactory:
             self._spawn,
             RollPace(config),
             self.readers,
-            Tenure(store),
+            Tenure(self._session),
         )
 
     @property
@@ -122,7 +125,7 @@ class ManagedLedgerFactory:
         """Ledgers that are open, or are being opened, keep the context of the lost session."""
         if state is SessionState.LOST:
             self._context.tenure.end()
-            self._context = replace(self._context, tenure=Tenure(self._store))
+            self._context = replace(self._context, tenure=Tenure(self._session))
 
     def _spawn(self, task: Callable[..., Awaitable[None]], *args: object) -> None:
         assert self._nursery is not None, "the factory's run has not been started"

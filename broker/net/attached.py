@@ -55,12 +55,13 @@ class Commands(Protocol):
         """By type of command. Called with the session and the command's own message."""
 
     @property
-    def on_frame(self) -> Mapping[type, Callable[[Any, Any], bool]]:
-        """`broker.net.frame_handlers.ON_FRAME`, which knows the session."""
+    def on_frame(self) -> Mapping[type, Callable[[Any, Any], bool | None]]:
+        """`broker.net.frame_handlers.ON_FRAME`, which knows the session, with the handlers of
+        SENDs. Called with the session and the frame. True: the turn ends after it."""
 
     @property
     def send_handler(self) -> SendHandler:
-        """For SEND, which has a payload."""
+        """Whose `handle` and `handle_run` are in `on_frame`."""
 
     @property
     def handle_plain_ack(self) -> Callable[[Any, PlainAck], None]:

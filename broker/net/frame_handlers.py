@@ -1,6 +1,7 @@
 """Handles each kind of frame that a client sends.
 
-`ON_FRAME` has a function for each kind that `RequestDecoder` makes. Those for requests look up the
+`ON_FRAME` has a function for each kind that `RequestDecoder` makes, except for SENDs: the owner of
+the commands adds their handlers (`broker.net.attached.Commands`). Those for requests look up the
 handler of the request's type, and all of them call it in one place (`_handle`): there its failure
 becomes an answer, and the rest of its work a task of the session.
 """
@@ -23,8 +24,6 @@ from protocol.requests import (
     Ping,
     Subscribe,
 )
-from protocol.send_fields import Send
-from protocol.send_runs import SendRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -33,16 +32,6 @@ if TYPE_CHECKING:
     from protocol.requests import Request
 
 _ACK: Final = int(pb.BaseCommand.ACK)
-
-
-def _on_send(session: AnySession, send: Send) -> bool:
-    session.send_handler.handle(session, send)
-    return False
-
-
-def _on_send_run(session: AnySession, run: SendRun) -> bool:
-    session.send_handler.handle_run(session, run)
-    return False
 
 
 def _on_long_command(session: AnySession, command: LongCommand) -> bool:
@@ -99,8 +88,6 @@ def _handle(
 
 
 ON_FRAME: Final[Mapping[type, Callable[[Any, Any], bool]]] = {
-    Send: _on_send,
-    SendRun: _on_send_run,
     PlainAck: _on_plain_ack,
     LongCommand: _on_long_command,
     type(None): _on_part_done,

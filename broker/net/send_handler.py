@@ -1,4 +1,4 @@
-"""The handler of SENDs. They have a payload, and are therefore not in the table of handlers."""
+"""The handler of SENDs, which is called for a frame without a look-up of a command."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 class SendHandler(ABC):
-    """Takes the messages of all connections. A class and no Protocol or function, because compiled
-    code calls the methods of a class directly."""
+    """Takes the messages of all connections. A class and no Protocol, because compiled code
+    calls the methods of a class directly."""
 
     @abstractmethod
     def handle(self, session: Any, send: Send) -> None:  # noqa: ANN401 - of any kind of producers

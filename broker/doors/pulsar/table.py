@@ -15,7 +15,7 @@ authorization is on.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from broker.doors.pulsar.authorization import (
     LOOKUP,
@@ -62,8 +62,12 @@ from broker.doors.pulsar.subscribe import handle_subscribe
 from broker.doors.pulsar.transaction import handle_transaction
 from broker.net.frame_handlers import ON_FRAME
 from protocol import pulsar_api_pb2 as pb
+from protocol.send_fields import Send
+from protocol.send_runs import SendRun
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from broker.doors.pulsar.authenticating import Authenticating
     from broker.doors.pulsar.authorization import Decisions, Handler
     from broker.doors.pulsar.broker import Broker
@@ -85,8 +89,13 @@ class BrokerCommands:
     ) -> None:
         """Without `authenticating` every client is served, and without `decisions` each may do
         everything."""
-        self.on_frame = ON_FRAME
-        self.send_handler = Publishing()
+        publishing = Publishing()
+        self.send_handler = publishing
+        self.on_frame: Mapping[type, Callable[[Any, Any], bool | None]] = {
+            **ON_FRAME,
+            Send: publishing.handle,
+            SendRun: publishing.handle_run,
+        }
         self.handle_plain_ack = handle_plain_ack
         self.handlers: dict[int, Handler] = {
             kind: command.handler if decisions is None else asking(decisions, command)

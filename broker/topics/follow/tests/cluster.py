@@ -104,7 +104,7 @@ class Member:
         ledgers = LedgerClient(store, {"b": self._cluster.bookie}, LedgerClientConfig(), clock)
         managed = ManagedLedgerConfig(**self._settings)
         records = RecordsRead(store)
-        factory = ManagedLedgerFactory(records, ledgers, managed, clock)
+        factory = ManagedLedgerFactory(records, ledgers, managed, clock, session=store)
         self.following = FollowingFactory(store, ledgers, managed, clock, factory, records)
         background = await stack.enter_async_context(outliving(nursery))
         await background.start(factory.run)
