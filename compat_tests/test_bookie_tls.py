@@ -8,13 +8,13 @@ from functools import partial
 import pytest
 import trio
 
+from compat_tests.bookie_requests import stock_keys
 from compat_tests.cluster_certificates import ClusterCertificates
 from compat_tests.ledger_writing import ENTRIES, a_side
 from compat_tests.oracle.apache_bookie import ApacheBookie
 from compat_tests.oracle.bookkeeper_shell import BookKeeperShell
 from compat_tests.oracle.vela_bookie import VelaBookie
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
-from compat_tests.test_bookie_process import stock_keys
 from ledgers.remote.start_tls import StartTls
 from protocol.bookkeeper import messages as m
 from protocol.bookkeeper import v2

@@ -9,9 +9,9 @@ import re
 
 import pytest
 
+from compat_tests.bookie_requests import ENTRIES, ask, fill, in_zookeeper, read, shell_of
 from compat_tests.oracle.vela_bookie import VelaBookie
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
-from compat_tests.test_bookie_process import ENTRIES, ask, fill, in_zookeeper, read, shell_of
 from metadata.store import MUST_NOT_EXIST
 from protocol.bookkeeper import messages as m
 from protocol.bookkeeper.ledger_metadata import LedgerMetadata, encode_ledger_metadata

@@ -1,10 +1,10 @@
-"""SimDisk and SimIndexes: storage that loses unsynced writes at a power loss.
+"""SimDisk: storage that loses unsynced writes at a power loss.
 
 The model: bytes written and not synced may be there afterwards or not, sector by sector (512
 bytes); created, renamed and removed names may be undone from some point on per directory until
-`sync_directory`; index writes survive as a prefix until `sync`. `crash_after` operations (counted
-over files, names and index) the power goes: that operation and all later ones raise PowerLost.
-`restart` returns what a machine would find afterwards, drawn from a seed.
+`sync_directory`; writes to an index (`sim_index`) survive as a prefix until `sync`. `crash_after`
+operations (counted over files, names and index) the power goes: that operation and all later ones
+raise PowerLost. `restart` returns what a machine would find afterwards, drawn from a seed.
 
 Thread-safe, because the bookie uses it from its threads.
 """
@@ -18,15 +18,13 @@ import threading
 from typing import TYPE_CHECKING, final
 
 from bookie.errors import DiskFailed, DiskFull
-from bookie.index_memory import MemoryBatch, MemoryIndex
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from bookie.direct_io import Part
     from bookie.disk import DiskFile, Submissions
-    from bookie.index import IndexBatch
 
 SECTOR_SIZE = 512
 
@@ -423,133 +421,4 @@ def _apply_name(names: dict[str, _Inode], change: tuple[str, str | None, _Inode 
         names[target] = inode
 
 
-_Operation = tuple[str, object]
-
-
-@final
-class _IndexLog:
-    """The writes to one directory's index, in order, and how many of them are durable."""
-
-    def __init__(self) -> None:
-        self.locations: list[_Operation] = []
-        self.ledgers: list[_Operation] = []
-        self.durable_locations = 0
-        self.durable_ledgers = 0
-
-
-@final
-class SimIndex:
-    """An entry index whose unsynced writes survive as a prefix."""
-
-    def __init__(self, log: _IndexLog, power: Power) -> None:
-        self._log = log
-        self._power = power
-        self.damage = ""
-        self._index = MemoryIndex()
-        for operation in (*log.locations, *log.ledgers):
-            self._do(operation)
-
-    def _do(self, operation: _Operation) -> None:
-        kind, argument = operation
-        if kind == "write":
-            batch = MemoryBatch()
-            batch.rows = argument  # type: ignore[assignment]
-            self._index.write_locations(batch)
-        elif kind == "remove":
-            self._index.remove_locations(argument)  # type: ignore[arg-type]
-        else:
-            self._index.write_ledgers(argument)  # type: ignore[arg-type]
-
-    def _record(self, operations: list[_Operation], operation: _Operation) -> None:
-        with self._power.lock:
-            off = self._power.spend()
-            operations.append(operation)
-            self._do(operation)
-            if off:
-                raise PowerLost("power lost writing the index")
-
-    def new_batch(self) -> MemoryBatch:
-        """A batch."""
-        return MemoryBatch()
-
-    def write_locations(self, batch: IndexBatch) -> None:
-        """Visible at once."""
-        assert isinstance(batch, MemoryBatch)
-        self._record(self._log.locations, ("write", list(batch.rows)))
-
-    def sync(self) -> None:
-        """Everything becomes durable, locations first."""
-        for which in ("locations", "ledgers"):
-            with self._power.lock:
-                if self._power.spend():
-                    raise PowerLost("power lost syncing the index")
-                setattr(self._log, f"durable_{which}", len(getattr(self._log, which)))
-
-    def sequences(self) -> tuple[int, int]:
-        """See EntryIndex."""
-        return len(self._log.locations), len(self._log.ledgers)
-
-    def location(self, ledger_id: int, entry_id: int) -> int:
-        """See EntryIndex."""
-        self._power.check()
-        return self._index.location(ledger_id, entry_id)
-
-    def last_entry_id(self, ledger_id: int) -> int:
-        """See EntryIndex."""
-        return self._index.last_entry_id(ledger_id)
-
-    def entry_ids(self, ledger_id: int) -> Iterator[int]:
-        """See EntryIndex."""
-        return self._index.entry_ids(ledger_id)
-
-    def end_of_logs(self) -> int:
-        """See EntryIndex."""
-        return self._index.end_of_logs()
-
-    def owners(self) -> tuple[bytes, bytes]:
-        """See EntryIndex."""
-        return self._index.owners()
-
-    def set_owner(self, owner: bytes) -> None:
-        """See EntryIndex."""
-
-    def remove_locations(self, ledger_id: int) -> None:
-        """See EntryIndex."""
-        self._record(self._log.locations, ("remove", ledger_id))
-
-    def ledgers(self) -> Iterator[tuple[int, bytes]]:
-        """See EntryIndex."""
-        return self._index.ledgers()
-
-    def write_ledgers(self, rows: dict[int, bytes | None]) -> None:
-        """See EntryIndex."""
-        self._record(self._log.ledgers, ("rows", dict(rows)))
-
-    def close(self) -> None:
-        """A clean close loses nothing (RocksDB's log is with the operating system)."""
-
-
-@final
-class SimIndexes:
-    """The indexes of all directories of one machine; `open` is an index factory."""
-
-    def __init__(self, power: Power) -> None:
-        self._power = power
-        self._logs: dict[str, _IndexLog] = {}
-
-    def open(self, directory: str) -> SimIndex:
-        """The index of a directory."""
-        return SimIndex(self._logs.setdefault(directory, _IndexLog()), self._power)
-
-    def restart(self, rng: random.Random, power: Power) -> SimIndexes:
-        """The indexes that a machine finds after the power loss."""
-        indexes = SimIndexes(power)
-        for directory, log in sorted(self._logs.items()):
-            survivor = indexes._logs[directory] = _IndexLog()
-            kept = rng.randint(log.durable_locations, len(log.locations))
-            survivor.locations = log.locations[:kept]
-            survivor.durable_locations = kept
-            kept = rng.randint(log.durable_ledgers, len(log.ledgers))
-            survivor.ledgers = log.ledgers[:kept]
-            survivor.durable_ledgers = kept
-        return indexes
+Operation = tuple[str, object]

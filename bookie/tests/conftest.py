@@ -11,7 +11,8 @@ import trio
 from bookie.api import BookieError
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
-from bookie.testing.sim_disk import Power, SimDisk, SimIndexes
+from bookie.testing.sim_disk import Power, SimDisk
+from bookie.testing.sim_index import SimIndexes
 from protocol.bookkeeper.digests import Digest, DigestType
 from runtime.readers import Readers
 

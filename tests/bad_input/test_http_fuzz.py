@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.bad_input.http_fuzz import HOSTILE, fuzz
+from tests.bad_input.http_attacks import HOSTILE
+from tests.bad_input.http_fuzz import fuzz
 from tests.server_process import ServerProcess
 
 if TYPE_CHECKING:

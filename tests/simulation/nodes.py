@@ -12,7 +12,8 @@ from bookie.errors import StorageError
 from bookie.net.server import BookieServer, BookieServerConfig
 from bookie.process.cluster import StoredCookies, require_cluster
 from bookie.process.registration import Endpoint, Registration
-from bookie.testing.sim_disk import Power, SimDisk, SimIndexes
+from bookie.testing.sim_disk import Power, SimDisk
+from bookie.testing.sim_index import SimIndexes
 from broker.cluster.cluster import ClusterOwnership
 from broker.cluster.config import ClusterConfig
 from broker.cluster.load import Resources

@@ -12,9 +12,10 @@ from broker.tenancy.namespaces.namespaces import Namespaces
 from protocol import pulsar_api_pb2 as pb
 from protocol.topic_name import TopicName
 from tests.simulation.checks import check_topic
-from tests.simulation.clients import ClientProcess, Consumer, Producer, Subscriber
+from tests.simulation.clients import Consumer, Producer, Subscriber
 from tests.simulation.coordination import Service
 from tests.simulation.faults import END_SECONDS, Faults
+from tests.simulation.links import ClientProcess
 from tests.simulation.marks import Marks, marked
 from tests.simulation.network import Network
 from tests.simulation.nodes import BookieNode, BrokerNode, Settings

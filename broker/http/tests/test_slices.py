@@ -8,33 +8,20 @@ import zlib
 import pytest
 import trio
 import trio.testing
-from hypothesis import given
-from hypothesis import strategies as st
 
 from broker.ground.slices import (
     NAMES_PER_SLICE,
     STEPS_PER_SLICE,
-    SharedReadings,
-    for_each,
     in_slices,
     portions,
-    sorted_in_slices,
 )
 from broker.http.router import Router
 from broker.http.routes import all_routes
 from broker.http.server import AdminApplication
 from broker.http.streaming import (
     SLICE_BYTES,
-    accepts_gzip,
-    encoded,
-    is_large,
-    json_array,
-    json_map,
-    json_pieces,
-    slices,
 )
-from broker.http.topics.topic_json import RANGES_IN_ROW_MAX, LedgerSizes
-from broker.managed_ledger.ledger_table import LedgerRow
+from broker.http.topics.topic_json import RANGES_IN_ROW_MAX
 from broker.topics.subscription.consumer import Consumer, KeySharedOptions
 from broker.topics.subscription.request import SubscriptionRequest
 from broker.topics.subscription.statistics import at_once
@@ -191,15 +178,6 @@ async def test_an_answer_is_compressed_when_asked_for(broker, wide):
     assert zlib.decompress(packed.body, 16 + zlib.MAX_WBITS) == plain.body
 
 
-@pytest.mark.parametrize(
-    ("value", "accepted"),
-    [("gzip", True), ("GZIP, br", True), ("*", True), ("br", False), ("gzip;q=0", False)]
-    + [("identity", False), ("gzip; q=0.0, *", False), ("*;q=0, gzip", True)],
-)
-def test_what_asks_for_gzip(value, accepted):
-    assert accepts_gzip([(b"accept-encoding", value.encode())]) is accepted
-
-
 async def test_metrics_readers_that_wait_together_share_a_page(broker):
     pages = []
 
@@ -221,90 +199,6 @@ async def test_pages_that_are_read_slowly_are_few(broker):
     assert len(set(map(id, reading))) == 4
     reading.clear()
     assert "".join((await broker.admin.metrics.page()).pieces())
-
-
-@given(st.lists(st.text(max_size=200), max_size=200), st.integers(0, 2 * SLICE_BYTES))
-def test_slices_are_bounded_and_lose_nothing(pieces, large):
-    pieces.append("x" * large)
-    made = list(slices(pieces))
-    assert "".join(made) == "".join(pieces)
-    assert all(0 < len(text) <= SLICE_BYTES for text in made)
-
-
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=3), inner),
-)
-
-
-@given(_JSON, st.integers(0, 100))
-def test_json_in_pieces_is_the_same_json(value, times):
-    many = [value] * times
-    assert json.loads("".join(json_array(many))) == many
-    keyed = {str(number): value for number in range(times)}
-    rows = ((key, iter((encoded(each),))) for key, each in keyed.items())
-    assert json.loads("".join(json_map(rows))) == keyed
-    nested = {"a": {"b": many, "c": keyed}}
-    assert json.loads("".join(json_pieces(nested))) == nested
-    assert is_large(nested) == (times > 64 or is_large(value))
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 50), st.integers(0, 20), st.integers(0, 999)), max_size=20),
-    st.tuples(st.integers(0, 60), st.integers(-1, 30)),
-)
-def test_bytes_after_a_position(ledgers, position):
-    rows = [
-        LedgerRow(ledger_id, entries, size)
-        for ledger_id, entries, size in sorted({each[0]: each for each in ledgers}.values())
-    ]
-    expected = 0
-    for row in rows:
-        if row.ledger_id > position[0]:
-            expected += row.size_bytes
-        elif row.ledger_id == position[0] and row.entries:
-            left = max(0, row.entries - position[1] - 1)
-            expected += row.size_bytes * left // row.entries
-    assert LedgerSizes(rows).behind(position) == expected
-
-
-# --- lists of names -------------------------------------------------------------------------
-
-
-class Counted(str):
-    """A name that counts its comparisons."""
-
-    __slots__ = ()
-    comparisons = 0
-
-    def __lt__(self, other):
-        Counted.comparisons += 1
-        return str.__lt__(self, other)
-
-    __hash__ = str.__hash__
-
-
-class Turns(trio.abc.Instrument):
-    """The most comparisons of names in one step of a task."""
-
-    def __init__(self):
-        self.most = 0
-        self._before = 0
-
-    def before_task_step(self, task):
-        self._before = Counted.comparisons
-
-    def after_task_step(self, task):
-        self.most = max(self.most, Counted.comparisons - self._before)
-
-
-@pytest.mark.parametrize("count", [0, 1, NAMES_PER_SLICE, NAMES_PER_SLICE + 1, 20_000])
-def test_names_are_sorted_in_slices(count):
-    names = [Counted(f"t{number * 7919 % 20_011}") for number in range(count)]
-    turns = Turns()
-    found = trio.run(sorted_in_slices, [*names, None, *names[:10]], instruments=[turns])
-    assert found == sorted(set(map(str, names)))
-    assert turns.most <= NAMES_PER_SLICE * 10, "a slice sorts that many names, or merges them"
 
 
 async def test_names_are_filtered_in_slices(broker):
@@ -345,65 +239,6 @@ async def test_names_are_filtered_in_slices(broker):
         trio.lowlevel.remove_instrument(instrument)
     assert seen == len(others)
     assert most <= NAMES_PER_SLICE
-
-
-async def test_lists_that_are_waited_for_together_are_made_twice_at_most():
-    made = 0
-
-    async def read(key):
-        nonlocal made
-        made += 1
-        await trio.lowlevel.checkpoint()
-        return made
-
-    readings: SharedReadings[str, object] = SharedReadings()
-    found = []
-
-    async def ask():
-        found.append(await readings.get("key", read))
-
-    async with trio.open_nursery() as nursery:
-        for _ in range(300):
-            nursery.start_soon(ask)
-    assert len(found) == 300
-    assert made <= 2
-    assert await readings.get("key", read) == made, (
-        "a later caller is told the state after its request"
-    )
-
-
-async def test_a_list_is_made_for_those_who_wait_when_its_first_caller_leaves_or_it_fails():
-    fails = True
-
-    async def read(key):
-        nonlocal fails
-        await trio.testing.wait_all_tasks_blocked()
-        if fails:
-            fails = False
-            raise ValueError(key)
-        return key
-
-    readings: SharedReadings[str, object] = SharedReadings()
-    found = []
-
-    async def ask():
-        try:
-            found.append(await readings.get("key", read))
-        except ValueError as error:
-            found.append(str(error) + " failed")
-
-    async with trio.open_nursery() as nursery:
-        for _ in range(3):
-            nursery.start_soon(ask)
-    assert sorted(found) == ["key", "key", "key failed"]
-
-    async with trio.open_nursery() as nursery:
-        for _ in range(3):
-            nursery.start_soon(ask)
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            await readings.get("key", read)
-    assert found[3:] == ["key"] * 3
 
 
 async def test_names_are_encoded_in_slices(broker):
@@ -530,56 +365,3 @@ async def test_consumers_that_come_and_go_while_statistics_are_made_do_no_harm(b
     shown = at_once(steps)
     names = [row.consumer_name for row in shown.consumers]
     assert len(set(names)) == len(names) == shown.sums.consumers < MANY
-
-
-async def test_steps_of_work_without_text_end_a_slice():
-    """Rows that are only counted give others a turn as well."""
-    assert list(slices([""] * (3 * STEPS_PER_SLICE))) == [""] * 3
-
-
-async def test_work_for_many_values_is_begun_for_a_few_of_them_at_a_time():
-    begun, released = [], trio.Event()
-
-    async def work(value):
-        begun.append(value)
-        await released.wait()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(for_each, range(MANY), work, 8)
-        await trio.testing.wait_all_tasks_blocked()
-        assert begun == list(range(8))
-        released.set()
-    assert begun == list(range(MANY))
-
-
-async def test_work_that_needs_no_wait_lets_others_run():
-    turns = 0
-
-    async def others():
-        nonlocal turns
-        while True:
-            turns += 1
-            await trio.lowlevel.checkpoint()
-
-    async def work(value):
-        del value
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(others)
-        await for_each(range(MANY), work, 8)
-        nursery.cancel_scope.cancel()
-    assert turns >= MANY // 8
-
-
-async def test_failed_work_is_told_and_ends_the_rest():
-    done = []
-
-    async def work(value):
-        done.append(value)
-        if value == 20:
-            raise OSError("no room")
-
-    with pytest.raises(ExceptionGroup) as told:
-        await for_each(range(MANY), work, 8)
-    assert told.group_contains(OSError, match="no room")
-    assert len(done) < MANY
