@@ -124,16 +124,16 @@ def start_authorized(
     """All servers, ready. With `tls` each has a port for clients with TLS. `of_release`: more keys
     for real Pulsar of that version."""
 
-    def keys_with(others: dict[str, str]) -> dict[str, str]:
+    def keys_with(defaults: dict[str, str], own: dict[str, str]) -> dict[str, str]:
         port = {"brokerServicePortTls": str(free_ports(1)[0])} if tls else {}
-        return configuration() | (more or {}) | port | others
+        return configuration() | defaults | (more or {}) | own | port
 
     servers: dict[str, ServerProcess] = {}
     if wanted.vela:
-        servers["vela"] = VelaServer(directory / "vela", keys_with({}))
+        servers["vela"] = VelaServer(directory / "vela", keys_with({}, {}))
     for release in wanted.releases:
         own = (of_release or {}).get(release.version, {})
-        servers[release.name] = oracle(directory, release, keys_with(OWN_CLIENT | own))
+        servers[release.name] = oracle(directory, release, keys_with(OWN_CLIENT, own))
     for server in servers.values():
         server.http_headers = ROOT.http_headers
     start_all(servers)

@@ -12,7 +12,8 @@ import pytest
 
 from compat_tests.clients.python.broker_unacked import CONFIGURATION, broker_unacked
 from compat_tests.clients.python.scenario import Stage
-from compat_tests.oracle.comparison import ScenarioFailed, Trace, difference, play_on_all
+from compat_tests.oracle.comparison import ScenarioFailed, Trace, play_on_all
+from compat_tests.oracle_differences import what_differs
 from compat_tests.servers import start_servers, wanted
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def test_who_holds_more_than_a_share_of_the_limit_waits(
 
     servers = start_servers(tmp_path, wanted(pytestconfig), CONFIGURATION)
     try:
-        assert difference(play_on_all(servers, play)) is None
+        told = what_differs("python", "broker-unacked", play_on_all(servers, play))
+        assert not told, "\n".join(told)
     finally:
         for server in servers.values():
             server.kill()

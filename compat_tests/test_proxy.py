@@ -29,8 +29,9 @@ from compat_tests.credential_attempts import (
     check,
     play_python,
 )
-from compat_tests.oracle.comparison import difference, play_on_all
+from compat_tests.oracle.comparison import play_on_all
 from compat_tests.oracle.pulsar_proxy import PulsarProxy
+from compat_tests.oracle_differences import what_differs
 from compat_tests.servers import wanted
 
 if TYPE_CHECKING:
@@ -156,8 +157,8 @@ def test_clients_of_a_proxy_may_do_the_same(proxied: Proxied) -> None:
         check(tried, trace)
         return trace
 
-    told = difference(play_on_all(proxied.servers, play))
-    assert told is None, told
+    told = what_differs("proxy", "clients", play_on_all(proxied.servers, play))
+    assert not told, "\n".join(told)
 
 
 REQUESTS = (
@@ -180,5 +181,5 @@ def test_requests_through_a_proxy_are_answered_the_same(proxied: Proxied) -> Non
                 trace.append([role, path, proxy.http(method, path)[0]])
         return trace
 
-    told = difference(play_on_all(proxied.servers, play))
-    assert told is None, told
+    told = what_differs("proxy", "requests", play_on_all(proxied.servers, play))
+    assert not told, "\n".join(told)
