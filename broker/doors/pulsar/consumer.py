@@ -59,7 +59,7 @@ def handle_ack(session: ClientSession, body: pb.CommandAck) -> None:
     if body.HasField("txnid_most_bits") and body.txnid_most_bits | body.txnid_least_bits:
         raise ServiceNotReady("Transactions are not enabled")
     ids = [
-        AckId(signed_id(each.ledgerId), signed_id(each.entryId), tuple(each.ack_set))
+        AckId((signed_id(each.ledgerId), signed_id(each.entryId)), tuple(each.ack_set))
         for each in body.message_id
     ]
     consumer.ack(ids, cumulative=body.ack_type == _CUMULATIVE)
@@ -73,7 +73,7 @@ def handle_plain_ack(session: ClientSession, ack: PlainAck) -> None:
     if consumer is None or isinstance(consumer, PendingConsumer):
         return
     if ack.is_cumulative:
-        consumer.ack((AckId(ack.ledger_id, ack.entry_ids[0], ()),), cumulative=True)
+        consumer.ack((AckId((ack.ledger_id, ack.entry_ids[0])),), cumulative=True)
     else:
         consumer.ack_entries(ack.ledger_id, ack.entry_ids)
 

@@ -216,7 +216,7 @@ class LineConnection:
             if word == "FLOW":
                 self.handle.flow(int(values[0]))
             elif word == "ACK":
-                self.handle.ack([AckId(*map(int, values[0].split(":")))], cumulative=False)
+                self.handle.ack([AckId(tuple(map(int, values[0].split(":"))))], cumulative=False)
 
     async def _produce(self, topic_name: str, name: str) -> None:
         topic = await self._service.get_or_load_topic(TopicName.parse(topic_name), create=True)

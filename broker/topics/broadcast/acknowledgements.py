@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from broker.topics.subscription.api import AckId
 from protocol.ack_set import from_words
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from broker.topics.broadcast.fanout_groups import FanoutGroups
     from broker.topics.broadcast.ordinals import Ordinals
     from broker.topics.broadcast.virtual_cursors import VirtualCursors
+    from broker.topics.subscription.api import AckId
     from broker.topics.subscription.consumer import Consumer
     from broker.topics.subscription.ports import LedgerPort
     from protocol.position import Position
@@ -100,51 +100,63 @@ class Acknowledgements:
         for slot in rest:
             consumer = self._fanout.consumers[slot]
             if consumer is not None:
-                self.ack(consumer, [AckId(*position)], cumulative=False)
+                self._one(slot, position, (), cumulative=False)
+                self._settle(consumer, slot)
         if cursors.minimum != self._keeper.marked:
             self._keeper.advance()
 
+    def ack_entries(self, consumer: Consumer, ledger_id: int, entry_ids: list[int]) -> None:
+        """Acknowledge whole entries of one ledger for this consumer alone."""
+        slot = None if self.closed else self._attached.get(consumer)
+        if slot is not None:
+            for entry_id in entry_ids:
+                self._one(slot, (ledger_id, entry_id), (), cumulative=False)
+            self._settle(consumer, slot)
+
     def ack(self, consumer: Consumer, ids: Sequence[AckId], *, cumulative: bool) -> None:
         """Acknowledge for this consumer alone."""
-        if self.closed:
-            return
-        slot = self._attached.get(consumer)
-        if slot is None:
-            return
+        slot = None if self.closed else self._attached.get(consumer)
+        if slot is not None:
+            for position, words in ids:
+                self._one(slot, position, words, cumulative=cumulative)
+            self._settle(consumer, slot)
+
+    def _one(
+        self, slot: int, position: Position, words: tuple[int, ...], *, cumulative: bool
+    ) -> None:
         cursors, groups = self._cursors, self._groups
-        known = self._window.ordinal_of
-        for ledger_id, entry_id, words in ids:
-            position = (ledger_id, entry_id)
-            ordinal = known.get(position)
-            if ordinal is None:
-                if cumulative:
-                    ordinal = self._cumulative_ordinal(position)
-                else:
-                    ordinal = self._ordinals.exact(position)
-                if ordinal is None:
-                    continue
-            if words:
-                if not self._batch_index or ordinal <= cursors.acked[slot]:
-                    continue
-                if cumulative:
-                    cursors.ack_cumulative(slot, ordinal - 1)
-                cursors.ack_batch(slot, ordinal, from_words(words))
-            elif cumulative:
-                cursors.ack_cumulative(slot, ordinal)
+        ordinal = self._window.ordinal_of.get(position)
+        if ordinal is None:
+            if cumulative:
+                ordinal = self._cumulative_ordinal(position)
             else:
-                cursors.ack(slot, ordinal)
-            if ordinal > groups.sent[slot]:
-                groups.overtaken(slot)
-            if groups.counted:
-                if cumulative:
-                    groups.forget_counts(slot)
-                else:
-                    groups.forget_count(slot, ordinal)
-            self.count += 1
+                ordinal = self._ordinals.exact(position)
+            if ordinal is None:
+                return
+        if words:
+            if not self._batch_index or ordinal <= cursors.acked[slot]:
+                return
+            if cumulative:
+                cursors.ack_cumulative(slot, ordinal - 1)
+            cursors.ack_batch(slot, ordinal, from_words(words))
+        elif cumulative:
+            cursors.ack_cumulative(slot, ordinal)
+        else:
+            cursors.ack(slot, ordinal)
+        if ordinal > groups.sent[slot]:
+            groups.overtaken(slot)
+        if groups.counted:
+            if cumulative:
+                groups.forget_counts(slot)
+            else:
+                groups.forget_count(slot, ordinal)
+        self.count += 1
+
+    def _settle(self, consumer: Consumer, slot: int) -> None:
         self.last_ms = self._clock.wall_ms()
-        if groups.blocked:
-            self._fanout.wake(groups.acked(slot))
-        if cursors.minimum != self._keeper.marked:
+        if self._groups.blocked:
+            self._fanout.wake(self._groups.acked(slot))
+        if self._cursors.minimum != self._keeper.marked:
             self._keeper.advance()
         if self._ledger.terminated:
             self._tell_end(consumer, slot)

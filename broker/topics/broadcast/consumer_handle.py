@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Final, final
 
 from broker.topics.broadcast.moves import leave, seek, seek_to_time
 from broker.topics.broadcast.statistics import consumer_statistics
-from broker.topics.subscription.api import AckId
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from broker.topics.broadcast.members import BroadcastMembers
-    from broker.topics.subscription.api import Subscription, SubscriptionOwner
+    from broker.topics.subscription.api import AckId, Subscription, SubscriptionOwner
     from broker.topics.subscription.consumer import Consumer
     from broker.topics.subscription.statistics import ConsumerStatistics
     from protocol.errors import BrokerError
@@ -62,7 +61,7 @@ class BroadcastConsumerHandle:
 
     def ack_entries(self, ledger_id: int, entry_ids: list[int]) -> None:
         """Acknowledge for this consumer alone."""
-        self.ack([AckId(ledger_id, each, ()) for each in entry_ids], cumulative=False)
+        self._members.acks.ack_entries(self.consumer, ledger_id, entry_ids)
 
     def redeliver(self, positions: Sequence[Position] | None, epoch: int) -> None:
         """Redeliver to this consumer alone."""

@@ -78,17 +78,22 @@ class Acknowledgements:
 
     def each(self, consumer: Consumer, dispatcher: Dispatcher, ids: Sequence[AckId]) -> None:
         """The consumer acknowledged each of the ids."""
-        for ack_id in ids:
-            self._one(consumer, dispatcher, ack_id)
+        for position, ack_set in ids:
+            self._one(consumer, dispatcher, position, ack_set)
 
-    def _one(self, consumer: Consumer, dispatcher: Dispatcher, ack_id: AckId) -> None:
-        position = (ack_id.ledger_id, ack_id.entry_id)
+    def _one(
+        self,
+        consumer: Consumer,
+        dispatcher: Dispatcher,
+        position: Position,
+        ack_set: tuple[int, ...],
+    ) -> None:
         counters = consumer.counters
-        if not ack_id.ack_set:
+        if not ack_set:
             self._cursor.ack_individual(position)
             counters.messages_acked += dispatcher.acked(consumer, position) or 1
         elif self._config.acknowledgment_at_batch_index_level_enabled:
-            left = ack_bits(ack_id.ack_set)
+            left = ack_bits(ack_set)
             held = dispatcher.messages_of(position)
             if 0 < held < left.bit_length() and self._cursor.batch_remaining(position) is None:
                 left &= all_unacked(held)
@@ -103,11 +108,11 @@ class Acknowledgements:
 
     def up_to(self, ack_id: AckId) -> None:
         """Everything up to the id was acknowledged."""
-        position = (ack_id.ledger_id, ack_id.entry_id)
-        if not ack_id.ack_set:
+        position, ack_set = ack_id
+        if not ack_set:
             self._cursor.ack_cumulative(position)
             return
         if position[1] >= 0 and position > self._cursor.mark_delete:
             self._cursor.ack_cumulative(self._ledger.previous_position(position))
             if self._config.acknowledgment_at_batch_index_level_enabled:
-                self._cursor.ack_batch_index(position, ack_bits(ack_id.ack_set))
+                self._cursor.ack_batch_index(position, ack_bits(ack_set))

@@ -40,8 +40,7 @@ class AckId(NamedTuple):
     `ack_set` holds the wire's 64-bit words (bit set = not acked yet), empty for the whole entry.
     """
 
-    ledger_id: int
-    entry_id: int
+    position: Position
     ack_set: tuple[int, ...] = ()
 
 

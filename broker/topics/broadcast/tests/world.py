@@ -205,7 +205,7 @@ class World:
         return consumer
 
     def ack(self, consumer, *positions, cumulative=False, ack_set=()):
-        ids = [AckId(*position, ack_set) for position in positions]
+        ids = [AckId(position, ack_set) for position in positions]
         self.handles[consumer].ack(ids, cumulative=cumulative)
 
 

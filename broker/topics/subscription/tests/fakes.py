@@ -441,7 +441,7 @@ class Bench:
         return positions
 
     def ack(self, consumer, *positions, cumulative=False):
-        ids = [AckId(*position) for position in positions]
+        ids = [AckId(position) for position in positions]
         self.subscription.ack(consumer, ids, cumulative=cumulative)
 
 

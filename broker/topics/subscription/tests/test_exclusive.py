@@ -132,12 +132,12 @@ async def test_batch_index_acks_come_back_as_ack_set(nursery):
     bench = await exclusive(nursery, acknowledgment_at_batch_index_level_enabled=True)
     (position,) = bench.publish(make_data(messages=4))
     consumer = bench.consumer(EXCLUSIVE, permits=100)
-    bench.subscription.ack(consumer, [AckId(*position, (0b1010,))], cumulative=False)
+    bench.subscription.ack(consumer, [AckId(position, (0b1010,))], cumulative=False)
     bench.subscription.remove_consumer(consumer)
     other = bench.consumer(EXCLUSIVE, permits=100)
     assert other.session.received[0].ack_set == (0b1010,)
     assert other.permits.available == 98
-    bench.subscription.ack(other, [AckId(*position, (0b0101,))], cumulative=False)
+    bench.subscription.ack(other, [AckId(position, (0b0101,))], cumulative=False)
     assert bench.subscription.backlog_entries == 0
 
 
@@ -145,7 +145,7 @@ async def test_cumulative_ack_inside_a_batch(nursery):
     bench = await exclusive(nursery, acknowledgment_at_batch_index_level_enabled=True)
     positions = bench.publish(*[make_data(messages=3) for _ in range(3)])
     consumer = bench.consumer(EXCLUSIVE, permits=100)
-    bench.subscription.ack(consumer, [AckId(*positions[1], (0b100,))], cumulative=True)
+    bench.subscription.ack(consumer, [AckId(positions[1], (0b100,))], cumulative=True)
     bench.subscription.redeliver(consumer, None, -1)
     again = consumer.session.received[3:]
     assert [(each.position, each.ack_set) for each in again] == [
@@ -158,7 +158,7 @@ async def test_batch_index_acks_are_ignored_when_not_enabled(nursery):
     bench = await exclusive(nursery)
     (position,) = bench.publish(make_data(messages=4))
     consumer = bench.consumer(EXCLUSIVE, permits=100)
-    bench.subscription.ack(consumer, [AckId(*position, (0b1010,))], cumulative=False)
+    bench.subscription.ack(consumer, [AckId(position, (0b1010,))], cumulative=False)
     bench.subscription.redeliver(consumer, None, -1)
     assert [each.ack_set for each in consumer.session.received] == [(), ()]
 

@@ -41,13 +41,13 @@ async def test_an_ack_set_longer_than_its_batch_keeps_what_the_batch_has(nursery
     bench, consumer, positions = await opened(nursery, sub_type, None, 3, 3)
     cursor = bench.subscription.cursor
     for position in positions:
-        bench.subscription.ack(consumer, [AckId(*position, LONG)], cumulative=False)
+        bench.subscription.ack(consumer, [AckId(position, LONG)], cumulative=False)
     assert [cursor.partial[position] for position in positions] == [0b1, 0b111, 0b111]
     assert consumer.pending.messages == 7
-    bench.subscription.ack(consumer, [AckId(*positions[1], (-6,))], cumulative=False)
+    bench.subscription.ack(consumer, [AckId(positions[1], (-6,))], cumulative=False)
     assert cursor.partial[positions[1]] == 0b010
     beyond = (-8, *LONG[1:])
-    bench.subscription.ack(consumer, [AckId(*positions[2], beyond)], cumulative=False)
+    bench.subscription.ack(consumer, [AckId(positions[2], beyond)], cumulative=False)
     assert cursor.is_acked(positions[2])
 
 

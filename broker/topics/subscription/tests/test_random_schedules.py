@@ -85,7 +85,7 @@ class World:
             return
         received = consumer.session.received
         chosen = self.rng.sample(received, min(len(received), self.rng.randint(1, 4)))
-        ids = [AckId(*each.position) for each in chosen]
+        ids = [AckId(each.position) for each in chosen]
         if self.sub_type in (EXCLUSIVE, FAILOVER) and self.rng.random() < 0.5:
             self.bench.subscription.ack(consumer, ids[:1], cumulative=True)
         else:
@@ -101,7 +101,7 @@ class World:
         if batches:
             each = self.rng.choice(batches)
             words = (self.rng.choice([0b011, 0b110, 0b100]),)
-            self.bench.subscription.ack(consumer, [AckId(*each.position, words)], cumulative=False)
+            self.bench.subscription.ack(consumer, [AckId(each.position, words)], cumulative=False)
 
     def nack(self):
         consumer = self._any()
@@ -213,7 +213,7 @@ class World:
             await settled()
             for consumer in list(subscription.consumers):
                 for each in consumer.session.take():
-                    subscription.ack(consumer, [AckId(*each.position)], cumulative=False)
+                    subscription.ack(consumer, [AckId(each.position)], cumulative=False)
                 self.flows[consumer] += 10
                 subscription.flow(consumer, 10)
             if not subscription.backlog_entries:

@@ -178,14 +178,14 @@ async def test_acks_of_batch_indexes_free_unacked_messages(nursery):
     bench = await shared(nursery, acknowledgment_at_batch_index_level_enabled=True)
     (position,) = bench.publish(make_data(messages=4))
     consumer = bench.consumer(permits=100)
-    bench.subscription.ack(consumer, [AckId(*position, (0b0111,))], cumulative=False)
-    bench.subscription.ack(consumer, [AckId(*position, (0b0111,))], cumulative=False)
+    bench.subscription.ack(consumer, [AckId(position, (0b0111,))], cumulative=False)
+    bench.subscription.ack(consumer, [AckId(position, (0b0111,))], cumulative=False)
     assert consumer.pending.messages == 3
     bench.subscription.redeliver(consumer, [position], -1)
     again = consumer.session.received[1]
     assert (again.ack_set, again.redelivery_count) == ((0b0111,), 1)
     assert consumer.permits.available == 100 - 4 - 3
-    bench.subscription.ack(consumer, [AckId(*position, (0b1000,))], cumulative=False)
+    bench.subscription.ack(consumer, [AckId(position, (0b1000,))], cumulative=False)
     assert consumer.pending.messages == 0
     assert bench.subscription.backlog_entries == 0
 

@@ -49,9 +49,9 @@ async def test_markers_of_brokers_are_acknowledged_and_not_delivered(nursery, su
     assert cursor.is_acked(positions[3])
     assert not lines
     for position in positions[:5:2]:
-        bench.subscription.ack(consumer, [AckId(*position)], cumulative=False)
+        bench.subscription.ack(consumer, [AckId(position)], cumulative=False)
     bench.subscription.flow(consumer, 10)
-    bench.subscription.ack(consumer, [AckId(*positions[6])], cumulative=False)
+    bench.subscription.ack(consumer, [AckId(positions[6])], cumulative=False)
     assert bench.subscription.backlog_entries == 0
     assert cursor.mark_delete == positions[6]
 
@@ -80,7 +80,7 @@ async def test_one_active_consumer_gets_what_it_can_read(nursery, sub_type, batc
     await bench.open()
     consumer = bench.consumer(sub_type, permits=3)
     positions = bench.publish(NO_METADATA, make_data(), NO_METADATA, *[make_data()] * 3)
-    bench.subscription.ack(consumer, [AckId(*positions[1])], cumulative=True)
+    bench.subscription.ack(consumer, [AckId(positions[1])], cumulative=True)
     assert consumer.session.positions() == [positions[1], positions[3], positions[4]]
     assert consumer.permits.available == 0
     cursor = bench.subscription.cursor
