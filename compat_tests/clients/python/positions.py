@@ -182,6 +182,7 @@ def cursor_positions(stage: Stage) -> None:
         name: stage.client.subscribe(topic, name, consumer_type=kind)
         for name, kind in _KINDS.items()
     }
+    time.sleep(2)  # Pulsar lets a Failover consumer read a second after it became active
     look("empty")
     producer = stage.client.create_producer(topic)
     send_all(producer, [str(number) for number in range(6)])
@@ -206,7 +207,3 @@ def cursor_positions(stage: Stage) -> None:
     for name in _KINDS:
         assert stage.server.http("POST", f"{path}/subscription/{name}/skip_all")[0] == 204
     look("all skipped")
-    for each in consumers.values():
-        each.close()
-    assert stage.server.http("PUT", f"{path}/unload")[0] == 204
-    look("loaded again")
