@@ -34,6 +34,9 @@ time.
 Writing: a sender whose socket takes no more is called by the same set when there is room
 (`call_when_writable`, `runtime.writers`), after the readers of the turn.
 
+Steps: long work that is divided into short steps has one step in each turn (`call_in_turns`), after
+the readers and writers. A task would need a turn of trio for each of its steps.
+
 During a turn the set is polled again every `LOOK_SECONDS`, so that small inputs are served between
 two calls of connections that read all they can get. At each poll, finished groups of the journals
 come first, because they end work that was admitted before.
@@ -126,6 +129,7 @@ class Readers:
         "_patient_until",
         "_shares",
         "_soon",
+        "_steps",
         "_strangers",
         "_token",
         "_trio_is_ready",
@@ -191,6 +195,8 @@ class Readers:
         """Seconds of calls that were not reported to the watchdog yet."""
         self._token = trio.lowlevel.current_trio_token()
         self._writers = Writers()
+        self._steps: deque[Callable[[], bool]] = deque()
+        """Long work, the next step first."""
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -304,8 +310,14 @@ class Readers:
             self._unreported.add(descriptor)
             self._watch(descriptor, _CLOSE_EVENTS)
 
+    def call_in_turns(self, step: Callable[[], bool]) -> None:
+        """Call once in a later turn, and again in turns after it until the call returns False. In
+        each turn one of these calls is made. `run` raises what it raises."""
+        self._steps.append(step)
+        self._wake_turns()
+
     def call_soon(self, descriptor: int) -> None:
-        """The same for any other caller, which does not know whether `run` waits."""
+        """`call_again` for any other caller, which does not know whether `run` waits."""
         self.call_again(descriptor)
         self._wake_turns()
 
@@ -391,12 +403,12 @@ class Readers:
     async def _run_in_turns(self) -> None:
         descriptor = self._epoll.fileno()
         while True:
-            if self._waiting or self._writers:
+            if self._is_busy():
                 await trio.lowlevel.checkpoint()
             else:
                 await trio.lowlevel.wait_readable(descriptor)
             self._find()
-            self._writers.call_ready(self._call_found())
+            self._turn()
 
     def serve(self, seconds_max: float) -> bool:
         """Wait so long for something to call, unless something waits to be called, and call.
@@ -407,26 +419,43 @@ class Readers:
         self._trio_is_ready = False
         if self._patient:
             seconds_max = max(0.0, min(seconds_max, self._patient_until - monotonic()))
-        is_busy = bool(self._waiting) or bool(self._writers)
+        is_busy = self._is_busy()
         found = self._epoll.poll(0.0 if is_busy else seconds_max, FOUND_AT_ONCE_MAX)
         if not found and not is_busy and not self._patient:
             return False
         begun = monotonic()
         if self._patient and begun >= self._patient_until:
             self._queue_patient()
-        if not found and not self._waiting and not self._writers:
+        if not found and not self._is_busy():
             return False
         watchdog = self._watchdog
         if watchdog is not None:
             watchdog.calls_begin(begun)
         self._take(found)
-        end = self._writers.call_ready(self._call_found())
+        end = self._turn()
         if watchdog is not None:
             self._busy += end - begun
             if self._busy > CPU_READ_SECONDS:
                 self._busy = 0.0
                 watchdog.calls_end(end)
         return self._trio_is_ready
+
+    def _is_busy(self) -> bool:
+        """Whether something waits to be called."""
+        return bool(self._waiting) or bool(self._writers) or bool(self._steps)
+
+    def _turn(self) -> float:
+        """Call what has to be called. Returns the time afterwards."""
+        now = self._writers.call_ready(self._call_found())
+        if not self._steps:
+            return now
+        step = self._steps.popleft()
+        if step():
+            self._steps.append(step)
+        begun, now = now, monotonic()
+        if now - begun > CALLBACK_SECONDS_MAX and self._watchdog is not None:
+            self._watchdog.called(step, now - begun)
+        return now
 
     def _find(self) -> None:
         """Queue what has become readable, and call what is urgent."""

@@ -114,7 +114,7 @@ async def assembled_broker(
         await nursery.start(serve_http, front_page, limits, doors, http_stop)
         ports.start(nursery)
 
-        turns, readers = Turns(), Readers()
+        turns, readers = _turns_and_readers()
         storage = await deployment.open_storage(stack, nursery, turns, readers, clock)
         turns.kick_storage = storage.kick
         schemas = SchemaRegistry(storage.store, storage.ledgers, clock, config)
@@ -161,6 +161,13 @@ async def assembled_broker(
             await _close_topics(service, owners, config, http_stop, listener)
 
 
+def _turns_and_readers() -> tuple[Turns, Readers]:
+    turns, readers = Turns(), Readers()
+    turns.call_in_turns = readers.call_in_turns
+    turns.on_published = heavy_rounds().published
+    return turns, readers
+
+
 def _service_over(
     storage: Storage,
     config: BrokerConfig,
@@ -169,7 +176,6 @@ def _service_over(
     clock: Clock,
     part_kinds: tuple[PartKind[Any], ...],
 ) -> BrokerService:
-    turns.on_published = heavy_rounds().published
     return BrokerService(
         config=config,
         store=storage.store,

@@ -13,7 +13,9 @@ So the disk works while answers are sent, and one publish costs as many calls as
 step is done even if an earlier one failed, and a failure of one topic or connection does not
 affect the others. If storage fails in step 2, all topics of the turn get to know.
 
-Output that is put outside of turns (by tasks and timers) is sent by the task `run`.
+Work that has too much output for one turn is done in steps, each of which is a turn
+(`run_steps`). Other output that is put outside of turns (by tasks and timers) is sent by the task
+`run`.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from typing import TYPE_CHECKING, Protocol, final
 
 import structlog
 import trio
+
+from runtime.watchdog import callback_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,6 +77,7 @@ class Turns:
         "_published",
         "_wake",
         "_woken",
+        "call_in_turns",
         "in_turn",
         "kick_storage",
         "on_published",
@@ -85,12 +90,24 @@ class Turns:
         """Hands all added records to the journals. Set by the owner of the storage."""
         self.on_published: Callable[[], None] = _nothing
         """Called when a turn has brought messages. Set by the owner of the rounds of heavy work."""
+        self.call_in_turns: Callable[[Callable[[], bool]], None] | None = None
+        """Calls in each turn of the loop until the call returns False. Set by the owner of the
+        loop's readers. None: tasks do such work."""
         self._published: list[PublishedTo] = []
         self._appended: list[PublishedTo] = []
         """The topics that have appended, until that is handed to storage."""
         self._outputs: list[Output] = []
         self._woken = False
         self._wake = trio.Event()
+
+    def run_steps(self, step: Callable[[], bool], nursery: trio.Nursery) -> None:
+        """Call the step until it returns False, each time as a turn of its own, and let everything
+        else run in between. `nursery`: for a task, where the loop's readers cannot call."""
+        steps = _Steps(self, step)
+        if self.call_in_turns is None:
+            nursery.start_soon(steps.run)
+        else:
+            self.call_in_turns(steps.call)
 
     def published_to(self, topic: PublishedTo) -> None:
         """The topic took its first message of this turn."""
@@ -176,3 +193,31 @@ class Turns:
             self._wake = trio.Event()
             self._woken = False
             self.flush()
+
+
+@final
+class _Steps:
+    """Work of which each step is a turn."""
+
+    __slots__ = ("_step", "_turns")
+
+    def __init__(self, turns: Turns, step: Callable[[], bool]) -> None:
+        self._turns = turns
+        self._step = step
+
+    def call(self) -> bool:
+        """The next step. Returns whether there are more."""
+        self._turns.begin_turn()
+        try:
+            return self._step()
+        finally:
+            self._turns.end_turn()
+
+    async def run(self) -> None:
+        """All steps, with other tasks in between."""
+        while self.call():
+            await trio.lowlevel.checkpoint()
+
+    def what_ran(self) -> str:
+        """For the watchdog of the loop."""
+        return callback_name(self._step)

@@ -96,6 +96,10 @@ class Session(RequestTasks, Generic[P, C, PS, CS]):
         self.send = self.outbox.append
         self.producers: dict[int, P] = {}
         self.consumers: dict[int, C] = {}
+        """By number. Only `add_consumer` adds."""
+        self._told: list[int] = []
+        """Numbers of consumers that are told of room for output, one of each group; empty: they
+        have to be chosen. While all of them are there, they are those that were chosen."""
         self.closed_producers = ClosedIds()
         self.producing: PS | None = None
         """What topics know of its producers; None before the first one."""
@@ -357,11 +361,13 @@ class Session(RequestTasks, Generic[P, C, PS, CS]):
 
     def _outbox_drained(self) -> None:
         self.resume()
-        told: object = None
-        for consumer in list(self.consumers.values()):
-            group = consumer.writable_group
-            if group is not told:
-                told = group
+        consumers = self.consumers
+        told = [consumers.get(number) for number in self._told]
+        if not told or None in told:
+            self._told = _one_of_each_group(consumers)
+            told = [consumers[number] for number in self._told]
+        for consumer in told:
+            if consumer is not None:
                 consumer.on_writable()
 
     def check_deadlines(self, now: float) -> None:
@@ -405,9 +411,26 @@ class Session(RequestTasks, Generic[P, C, PS, CS]):
             runs = self._decoder.ack_runs = AckRuns()
         return runs
 
+    def add_consumer(self, number: int, consumer: C) -> None:
+        """From now on the number is that of this consumer."""
+        self.consumers[number] = consumer
+        self._told = []  # it may be the only one of its group
+
     def send_many(self, buffers: list[bytes]) -> None:
         """Queue the buffers of many frames at once, in order."""
         self.outbox.append_many(buffers, sum(map(len, buffers)))
+
+
+def _one_of_each_group(consumers: dict[int, C]) -> list[int]:
+    """The numbers of consumers that together are told for all."""
+    groups: set[object] = set()
+    found: list[int] = []
+    for number, consumer in consumers.items():
+        group = consumer.writable_group
+        if group not in groups:
+            groups.add(group)
+            found.append(number)
+    return found
 
 
 def _detach_each(opened: dict[int, Any]) -> Iterator[None]:

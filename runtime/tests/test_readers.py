@@ -517,3 +517,29 @@ async def test_what_was_put_off_is_read_when_reading_begins_again(monkeypatch):
             nursery.cancel_scope.cancel()
         pair.peer.close()
         pair.transport.close()
+
+
+async def test_long_work_has_one_step_in_each_turn(monkeypatch):
+    """Both with the readers in the wait of the loop and with a task for them."""
+    for way in (module.wait_of_loop, lambda readers: None):
+        monkeypatch.setattr(module, "wait_of_loop", way)
+        async with running() as (readers, nursery, new_pair):
+            pair, steps = new_pair(), []
+            nursery.start_soon(pair.transport.receive_into, pair.take)
+            await trio.testing.wait_all_tasks_blocked()
+
+            def step(name, pair=pair, steps=steps):
+                steps.append(name)
+                if len(steps) == 3:
+                    pair.peer.sendall(b"x")
+                if len(steps) > 3:  # what comes meanwhile is read before the next step
+                    assert pair.got == [b"x"]
+                return steps.count(name) < 4
+
+            readers.call_in_turns(partial(step, "a"))
+            readers.call_in_turns(partial(step, "b"))
+            assert steps == []
+            await eventually(lambda steps=steps: len(steps) == 8)
+            assert steps == ["a", "b"] * 4
+            await trio.testing.wait_all_tasks_blocked()
+            assert not readers._is_busy()

@@ -103,7 +103,8 @@ class _Subscribing:
         self._request = _request(subscribe)
         self._has_cleared = False
         """A dead connection held its place. There is no second search."""
-        self._place = session.consumers[consumer_id] = PendingConsumer()
+        self._place = PendingConsumer()
+        session.add_consumer(consumer_id, self._place)
         session.request_begins()
 
     @property
@@ -231,7 +232,7 @@ class _Answer:
             session.send(commands.error(self._request_id, error.server_error, error.message))
             _ask_again(session, consumer_id, error)
         else:
-            session.consumers[consumer_id] = handle
+            session.add_consumer(consumer_id, handle)
             session.send(commands.success(self._request_id))
             handle.announce()
             if place.permits:

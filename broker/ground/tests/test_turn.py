@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 
 from broker.ground.turn import Turns
 from protocol.topic_name import TopicName
+from runtime.watchdog import callback_name
 
 
 class Steps:
@@ -185,3 +186,52 @@ def test_only_a_turn_with_messages_tells_that_some_were_published():
     steps.turns.published_to(steps.topic("b"))
     steps.turns.end_turn()
     assert told == [True]
+
+
+@pytest.mark.parametrize("in_loop", [True, False])
+async def test_each_step_of_long_work_is_a_turn_and_others_run_in_between(in_loop):
+    steps = Steps()
+    outputs = iter([steps.output(each) for each in "xyz"])
+
+    def step():
+        output = next(outputs, None)
+        if output is None:
+            return False
+        steps.note("step")
+        steps.turns.has_output(output)
+        return True
+
+    called = []
+    if in_loop:
+        steps.turns.call_in_turns = called.append
+    async with trio.open_nursery() as nursery:
+        steps.turns.run_steps(step, nursery)
+        assert steps.done == []
+        if in_loop:
+            assert callback_name(called[0]) == "step"
+            while called[0]():
+                pass
+        else:
+            for _ in range(2):
+                await trio.lowlevel.checkpoint()
+            assert 3 <= len(steps.done) < 9  # not all at once
+    flushed = [("flush x", False), ("flush y", False), ("flush z", False)]
+    expected = [turn for each in flushed for turn in (("step", True), ("kick", False), each)]
+    assert steps.done == [*expected, ("kick", False)]
+
+
+async def test_a_step_that_fails_ends_the_work_and_its_turn():
+    steps = Steps()
+    called = []
+    steps.turns.call_in_turns = called.append
+
+    def fail():
+        steps.turns.has_output(steps.output("x"))
+        raise ValueError("no such entry")
+
+    async with trio.open_nursery() as nursery:
+        steps.turns.run_steps(fail, nursery)
+        with pytest.raises(ValueError, match="no such entry"):
+            called[0]()
+    assert not steps.turns.in_turn
+    assert [what for what, _ in steps.done] == ["kick", "flush x"]

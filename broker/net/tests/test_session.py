@@ -177,6 +177,64 @@ async def test_only_a_receive_of_nothing_but_acks_of_an_entry_by_several_is_in_n
             assert session._take(data) is outcome
 
 
+class Told:
+    """A consumer whose group shares one call when there is room for output."""
+
+    def __init__(self, group):
+        self.writable_group = group or self
+        self.calls = 0
+
+    def on_writable(self):
+        self.calls += 1
+
+    def remove(self):
+        pass
+
+
+async def test_room_for_output_is_told_once_to_each_group_whoever_comes_and_goes():
+    async with running() as broker:
+        await broker.connect()
+        session = next(iter(broker.service.connections.open))
+        looked_at = []
+
+        class Member(Told):
+            @property
+            def writable_group(self):
+                looked_at.append(self)
+                return self.group
+
+            @writable_group.setter
+            def writable_group(self, group):
+                self.group = group
+
+        groups = {"a": [Member("a") for _ in range(100)], "b": [Member("b") for _ in range(3)]}
+        alone = [Told(None), Told(None)]
+        for number, consumer in enumerate((*groups["a"], *groups["b"], *alone)):
+            session.add_consumer(number, consumer)
+
+        def calls():
+            session._outbox_drained()
+            found = [sum(each.calls for each in group) for group in groups.values()]
+            return (*found, *(each.calls for each in alone))
+
+        assert calls() == (1, 1, 1, 1)
+        assert calls() == (2, 2, 2, 2)
+        assert len(looked_at) == 103  # by the first call
+        for number in (0, 100, 103):
+            del session.consumers[number]
+        assert calls() == (3, 3, 2, 3)
+        groups["a"].append(Member("a"))
+        session.add_consumer(1, PendingConsumer())  # in the place of the one that was told
+        assert calls() == (4, 4, 2, 4)
+        session.add_consumer(1, groups["a"][-1])
+        groups["c"] = [Member("c")]
+        session.add_consumer(500, groups["c"][0])
+        session._outbox_drained()
+        assert groups["c"][0].calls == 1
+        session.consumers.clear()
+        session._outbox_drained()
+
+
 async def test_ping_is_answered():
     async with running() as broker:
         connection = await broker.connect()

@@ -1,7 +1,7 @@
 """Sends entries to the consumers of a broadcast subscription, in slices.
 
-One task works while there is something to send and ends with the work. Each step serves a few
-connections (`Lane`s), round robin, with at most `SLICE_BYTES` each, and then lets other tasks run:
+It works in steps while there is something to send (`Turns.run_steps`). Each step serves a few
+connections (`Lane`s), round robin, with at most `SLICE_BYTES` each, and then lets others work:
 acks, pings and publishes are read between two steps and not only after the whole fan-out. A
 connection with a full outbox is skipped until it has room. A group whose entry must come from
 storage waits for one reading task, which serves the longest-waiting group first. Neither delays
@@ -193,12 +193,14 @@ class Fanout:
     def _start(self) -> None:
         if not self._active and not self._closed:
             self._active = True
-            self._context.nursery.start_soon(self._work)
+            self._context.turns.run_steps(self._go_on, self._context.nursery)
 
-    async def _work(self) -> None:
-        while self._queue and not self._closed and self._next_step():
-            await trio.lowlevel.checkpoint()
+    def _go_on(self) -> bool:
+        """One step, unless nothing is left. Returns whether to go on."""
+        if self._queue and not self._closed and self._next_step() and self._queue:
+            return True
         self._active = False
+        return False
 
     # --- rates of dispatch --------------------------------------------------------------
 

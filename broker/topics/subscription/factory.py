@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import trio
 
     from broker.ground.operations import Operations
+    from broker.ground.turn import Turns
     from broker.limits.delayed_budget import DelayedBudget
     from broker.topics.subscription.api import Subscription, SubscriptionOwner
     from broker.topics.subscription.config import SubscriptionConfig
@@ -45,6 +46,8 @@ class TopicContext:
     """The limits in force now."""
     delayed: DelayedBudget
     """The delayed messages of all subscriptions of the broker."""
+    turns: Turns
+    """The turns of the broker, for work in steps."""
     broker_unacked: BrokerUnacked | None = None
     chunks: ChunksSeen = field(default_factory=ChunksSeen)
     """Those of all subscriptions of the topic."""

@@ -98,6 +98,7 @@ class TopicSubscriptions(TopicProducers):
             broker_unacked=services.broker_unacked,
             operations=self.operations,
             limits=self._subscription_limits,
+            turns=services.turns,
             chunks=self.chunks_seen,
         )
 

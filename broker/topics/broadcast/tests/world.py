@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import trio
 
 from broker.ground.operations import Operations
+from broker.ground.turn import Turns
 from broker.limits.delayed_budget import DelayedBudget
 from broker.topics.broadcast.selection import BroadcastKind
 from broker.topics.broadcast.window_memory import WindowMemory
@@ -168,6 +169,7 @@ class World:
             operations=self.operations,
             owner=self,
             limits=self.limits,
+            turns=Turns(),
         )
 
     async def open(self, *, earliest=False, durable=True):

@@ -10,6 +10,7 @@ import trio.testing
 from broker.ground.config import BrokerConfig
 from broker.ground.entry import Entry
 from broker.ground.operations import Operations
+from broker.ground.turn import Turns
 from broker.limits.delayed_budget import DelayedBudget
 from broker.tenancy.policies.effective import resolve
 from broker.tenancy.policies.record import Policies
@@ -402,6 +403,7 @@ class Bench:
             operations=self.operations,
             owner=self.owner,
             limits=limits,
+            turns=Turns(),
             delayed=delayed or DelayedBudget(10_000, 10_000),
             broker_unacked=broker_unacked,
         )
