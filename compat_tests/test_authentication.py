@@ -365,6 +365,12 @@ def test_bare_connections_are_told_the_same(guarded: Guarded) -> None:
 
 # --- HTTP -------------------------------------------------------------------------------
 
+TOLD_BY_5 = (
+    "Failed to authentication token: ",
+    "Unknown user or invalid password",
+    "Authentication token has to be started with ",
+    "Unsupported authentication method: ",
+)
 PATHS = (
     "/admin/v2/tenants",
     "/admin/v2/persistent/public/default/never-made/stats",
@@ -403,7 +409,7 @@ def test_requests_are_answered_with_the_same_statuses(guarded: Guarded) -> None:
                     server.http_headers = {**given, "Accept": "application/json"}
                     status, body = server.http("GET", path)
                     text = body.get("message") if status == 401 else None
-                    trace.append([name, path, status, text])
+                    trace.append([name, path, status, _without_details(text)])
         finally:
             server.http_headers = usual
         return trace
@@ -413,6 +419,11 @@ def test_requests_are_answered_with_the_same_statuses(guarded: Guarded) -> None:
         refused = {name for name, path, status, _ in seen if path == PATHS[0] and status == 401}
         assert "nothing" in refused
         assert {"foreign", "unsigned", "swapped", "expired"} <= refused
+
+
+def _without_details(text: str | None) -> str | None:
+    """5.0.1 shows what its libraries say, with the times of tokens, if the method is named."""
+    return "the reason" if text is not None and text.startswith(TOLD_BY_5) else text
 
 
 # --- metrics ----------------------------------------------------------------------------
