@@ -40,8 +40,9 @@ def process_directory(prefix: str) -> Iterator[str]:
 def remove_left(prefix: str) -> None:
     """Remove the directories whose processes have ended without removing them. What cannot be
     removed stays."""
-    with os.scandir(tempfile.gettempdir()) as found:
-        names = [each.path for each in found if each.name.startswith(prefix)]
+    names: list[str] = []
+    with suppress(OSError), os.scandir(tempfile.gettempdir()) as found:
+        names += [each.path for each in found if each.name.startswith(prefix)]
     for directory in names:
         with suppress(OSError):
             if _is_ours(directory):

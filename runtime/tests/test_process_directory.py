@@ -84,3 +84,8 @@ def test_a_directory_with_other_files_and_those_of_others_stay(place):
     assert {"vela-test-no-lock", "vela-other", "vela-test-link", "vela-test-file"} <= set(
         os.listdir(place)
     )
+
+
+def test_a_place_that_cannot_be_listed_is_no_obstacle(place, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(place / "none"))
+    remove_left(PREFIX)
