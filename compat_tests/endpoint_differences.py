@@ -57,6 +57,7 @@ _REASONS: Final = {
     ("getManagedLedgerInfo", "partitioned"): "Vela has it for single partitions",
     ("getNamespaceBundle", "no namespace"): "Vela does not name a bundle of nothing",
     ("getNamespaceBundle", "no tenant"): "Vela does not name a bundle of nothing",
+    ("getReplicatedSubscriptionStatus", "no subscription"): "a peek before has made it in Pulsar",
     ("peekNthMessage", "no subscription"): "Vela says that it is the subscription",
     ("resetCursor", "non-persistent"): "Vela does not accept what has no effect",
     ("updateClusterMigration", "there"): "Vela does not migrate clusters",
