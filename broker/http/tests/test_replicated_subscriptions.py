@@ -52,6 +52,19 @@ async def test_every_partition_has_a_status(http):
     assert await http("GET", status_of("p-partition-1")) == (200, {f"{FULL}/p-partition-1": True})
 
 
+async def test_a_new_partition_has_the_status_of_the_others(http):
+    await http("PUT", f"{T}/p/partitions", 1)
+    for name in ("s", "other"):
+        await http("PUT", f"{T}/p/subscription/{name}")
+    assert await http("POST", status_of("p"), True) == (204, None)
+    assert await http("POST", f"{T}/p/partitions", 2) == (204, None)
+    for name, wanted in (("s", True), ("other", False)):
+        assert (await http("GET", status_of("p", name)))[1] == {
+            f"{FULL}/p-partition-0": wanted,
+            f"{FULL}/p-partition-1": wanted,
+        }
+
+
 async def test_what_has_no_status_is_refused(http):
     await http("PUT", f"{T}/a")
     await http("PUT", f"{T}/p/partitions", 2)

@@ -63,7 +63,9 @@ async def _copy_subscriptions(
         for name, each in partition.subscriptions.items():
             if each.durable and name not in wanted:
                 properties = dict(each.properties)
-                wanted[name] = SubscriptionRequest(name, earliest=True, properties=properties)
+                wanted[name] = SubscriptionRequest(
+                    name, earliest=True, properties=properties, replicated=each.is_replicated
+                )
     if wanted:
         namespace = await context.namespaces.of_topic(topic)
         await namespace.partitioned.make_nodes(topic, total)

@@ -207,23 +207,29 @@ async def _copy_subscriptions(request: AdminRequest, count: int, total: int) -> 
     if wanted:
         namespace = await request.context.namespaces.of_topic(request.topic)
         await namespace.partitioned.make_nodes(request.topic, total)
-    for name, body in wanted:
+    for name, properties, is_replicated in wanted:
+        body = json.dumps({**_EARLIEST, "properties": properties}).encode()
         path = f"/subscription/{quote(quote(name, safe=''), safe='')}"
         added = await ask_parts(
-            request, range(count, total), path, method="PUT", query="", body=body
+            request,
+            range(count, total),
+            path,
+            method="PUT",
+            query="replicated=true" if is_replicated else "",
+            body=body,
         )
         refuse_any(added, but=(409,))
 
 
-def _durable_subscriptions(parts: list[tuple[str, Json]]) -> list[tuple[str, bytes]]:
-    """Their names, and the bodies of the requests that create them."""
-    found: dict[str, bytes] = {}
+def _durable_subscriptions(parts: list[tuple[str, Json]]) -> list[tuple[str, Json, bool]]:
+    """Their names and properties, and whether they are to be replicated."""
+    found: dict[str, tuple[Json, bool]] = {}
     for _part, stats in parts:
         for name, row in stats["subscriptions"].items():
             if row.get("isDurable", True) and name not in found:
                 properties = row.get("subscriptionProperties") or {}
-                found[name] = json.dumps({**_EARLIEST, "properties": properties}).encode()
-    return sorted(found.items())
+                found[name] = properties, bool(row.get("isReplicated"))
+    return [(name, *found[name]) for name in sorted(found)]
 
 
 # --- subscriptions --------------------------------------------------------------------------
