@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Protocol, final
 
 import trio
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 RECEIVE_SIZE_BYTES_MIN = 64 * 1024
 RECEIVE_SIZE_BYTES_MAX = 1024 * 1024
-PATIENCE_SECONDS: Final = 0.01
+PATIENCE_SECONDS = 0.01
 """How long what is in no hurry waits. A task waits as long beside a fan-out to 20,000 consumers."""
-PATIENCE_SECONDS_MAX: Final = 0.04
+PATIENCE_SECONDS_MAX = 0.04
 """The same when nothing else has come for some time: each wait is twice as long as the one before.
 A wave of acknowledgements that lasts for a second takes 30 calls."""
 

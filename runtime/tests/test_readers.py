@@ -446,12 +446,11 @@ async def test_what_is_in_no_hurry_does_not_wake_the_loop(monkeypatch):
 async def test_what_is_in_no_hurry_waits_longer_while_nothing_else_comes(monkeypatch):
     monkeypatch.setattr(transport, "PATIENCE_SECONDS", 0.001)
     monkeypatch.setattr(transport, "PATIENCE_SECONDS_MAX", 0.005)
+    now = [0.0]
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
     waits, hurried = [], []
-    async with running() as (_readers, nursery, new_pair):
+    async with running() as (readers, nursery, new_pair):
         pair = new_pair()
-        monkeypatch.setattr(
-            Readers, "be_patient", lambda self, descriptor, seconds: waits.append(seconds)
-        )
 
         def take(data):
             pair.got.append(data)
@@ -461,8 +460,11 @@ async def test_what_is_in_no_hurry_waits_longer_while_nothing_else_comes(monkeyp
         nursery.start_soon(pair.transport.receive_into, take)
         for number in range(7):
             pair.peer.sendall(b"%d" % number)
+            now[0] = readers._patient_until
             await eventually(lambda number=number: len(pair.got) > number)
-    assert waits == [0.001, 0.002, 0.004, 0.005, 0.001, 0.002]
+            if readers._patient:
+                waits.append(readers._patient_until - now[0])
+    assert waits == pytest.approx([0.001, 0.002, 0.004, 0.005, 0.001, 0.002])
 
 
 async def test_a_peer_that_closes_is_not_waited_for(monkeypatch):
