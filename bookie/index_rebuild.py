@@ -17,7 +17,8 @@ noticed. The rebuild is then started again from the beginning.
 Damage in an entry log stops the rebuild, unless it is to be skipped. Then ledgers that may have
 lost entries are in limbo, as BookKeeper calls it: a missing entry is an error, not "no such entry".
 These are the ledgers that the log's map names if the map verifies, else all: without a map, any
-ledger may have had an entry in the damaged part.
+ledger may have had an entry in the damaged part. A log that is shorter than its old index says, as
+far as that can be read, is damaged as well.
 """
 
 from __future__ import annotations
@@ -37,7 +38,14 @@ from bookie import journal_format
 from bookie.disk import RealDisk
 from bookie.entry_log_scan import LogScan
 from bookie.errors import BookieRefusesToStart, Corruption, DiskFailed, StorageError
-from bookie.index import END_KEY, FLAGS_LEDGER, pack_ledger_key, pack_location_key, pack_u64
+from bookie.index import (
+    END_KEY,
+    FLAGS_LEDGER,
+    pack_ledger_key,
+    pack_location_key,
+    pack_u64,
+    unpack_u64,
+)
 from bookie.index_progress import FILE_NAME as PROGRESS
 from bookie.index_progress import IndexProgress
 from bookie.index_rocksdb import LEDGERS, LOCATIONS, REBUILD, open_index_database
@@ -117,6 +125,8 @@ class _Rebuild:
         self._ledger_ids: set[int] = set()
         self._all_in_limbo = False
         self._are_fences_lost = False
+        self._old_end = 0
+        """The location of the end of the logs, as the old index has it; 0: not known."""
         self._result = Rebuilt()
 
     def run(self, journal_directories: Sequence[str]) -> Rebuilt:
@@ -127,6 +137,7 @@ class _Rebuild:
         lock = -1
         try:
             if (self._directory / LOCATIONS).exists():
+                self._old_end = self._indexed_end()
                 lock = lock_database(self._directory / LOCATIONS)
             was_swapping = (place / LEDGERS).exists() and not (place / LOCATIONS).exists()
             rows = self._old_rows(may_be_moved=was_swapping)
@@ -181,6 +192,19 @@ class _Rebuild:
             return None
         return rows
 
+    def _indexed_end(self) -> int:
+        """See `_old_end`."""
+        try:
+            database = open_index_database(self._directory / LOCATIONS, may_create=False)
+            try:
+                return int(unpack_u64(database.get(END_KEY) or pack_u64(0))[0])
+            finally:
+                database.close()
+        except DatabaseInUse:
+            raise
+        except (DatabaseError, ValueError):
+            return 0  # such an index is the reason for most rebuilds
+
     def _synced_sequence(self) -> int:
         """The last sequence number of the `ledgers` database; 0: not known."""
         synced = IndexProgress(self._disk, str(self._directory)).synced()
@@ -213,11 +237,17 @@ class _Rebuild:
             scan = LogScan(file.read_at, fmt.HEADER_SIZE, size, self._is_intact)
             found = scan.intact + scan.strays
             end = max(size, fmt.HEADER_SIZE)
+            old_log_id, old_end = fmt.split_location(self._old_end)
+            if log_id == old_log_id and size < old_end:
+                missing = old_end - size
+                self._damaged(file.path, size, missing, "the entry log is shorter than its index")
+                self._in_limbo(None)
             if scan.intact_end < size:
                 if newest and scan.torn:
                     end = scan.intact_end  # the next start reports it and cuts it off
                 else:
-                    self._damaged(file.path, scan)
+                    lost = scan.damaged_bytes
+                    self._damaged(file.path, scan.intact_end, lost, "not an intact entry")
                     self._in_limbo(_ledgers_of_map(file, size))
         finally:
             file.close()
@@ -236,14 +266,11 @@ class _Rebuild:
         logger.info("entry log indexed", log=f"{log_id:x}", entries=len(found))
         return fmt.location_of(log_id, end)
 
-    def _damaged(self, path: str, scan: LogScan) -> None:
-        lost = scan.damaged_bytes
+    def _damaged(self, path: str, offset: int, lost: int, problem: str) -> None:
         if not self._skip_damaged:
-            raise Corruption(path, scan.intact_end, lost, "not an intact entry")
+            raise Corruption(path, offset, lost, problem)
         self._result.damaged_bytes += lost
-        logger.warning(
-            "damaged part of an entry log skipped", file=path, offset=scan.intact_end, bytes=lost
-        )
+        logger.warning("damaged part of an entry log skipped", file=path, offset=offset, bytes=lost)
 
     def _in_limbo(self, ledger_ids: set[int] | None) -> None:
         """These ledgers may have lost entries; None: all may."""

@@ -159,6 +159,26 @@ async def test_a_ledger_with_no_entry_but_the_damaged_one_is_in_limbo(tmp_path, 
     await bookie.aclose()
 
 
+async def test_a_log_that_is_shorter_than_its_index_refuses_or_puts_ledgers_in_limbo(tmp_path):
+    """The end of the newest log was taken for a torn tail, and its entries for none."""
+    await fill(tmp_path)
+    log = max((tmp_path / "l/current").glob("*.log"), key=lambda path: int(path.stem, 16))
+    size = log.stat().st_size
+    short = 1024 + 2 * (4 + len(whole(0, 0, b"x" * 400))) + 30
+    os.truncate(log, short)
+    with pytest.raises(Corruption, match="shorter than its index"):
+        await Bookie.open(config_of(tmp_path))
+    with pytest.raises(Corruption, match=rf"offset {short}, .*shorter than its index"):
+        rebuild_checked(tmp_path)
+    result = rebuild_checked(tmp_path, skip_damaged=True)
+    assert 30_000 < result.damaged_bytes <= size - short  # the map of the log follows its entries
+    assert result.in_limbo == {0, 1, 2, 3}
+    bookie = await Bookie.open(config_of(tmp_path))
+    found = [await body_or_status(bookie, each, ENTRIES - 1) for each in range(4)]
+    assert set(found) == {Status.UNKNOWN_LEDGER_STATE}
+    await bookie.aclose()
+
+
 async def test_an_index_in_use_is_not_rebuilt(tmp_path):
     await fill(tmp_path)
     bookie = await Bookie.open(config_of(tmp_path))
