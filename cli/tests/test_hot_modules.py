@@ -33,6 +33,39 @@ def test_a_loop_that_gives_way_to_other_threads_is_not_compiled():
     assert "bookie.freed_entries" not in hot_modules.HOT_MODULES
 
 
+def constants_set_by(path):
+    """Constants of modules that a file of tests replaces, as `module.NAME`."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    named = {
+        each.asname or each.name: f"{node.module}.{each.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for each in node.names
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "setattr":
+            match node.args:
+                case [ast.Name(owner), ast.Constant(name), _] if owner in named:
+                    yield f"{named[owner]}.{name}"
+                case [ast.Constant(str(name)), _]:
+                    yield name
+
+
+def test_tests_set_no_constant_of_which_compiled_code_has_a_copy():
+    final = {
+        f"{module}.{node.target.id}"
+        for module in hot_modules.HOT_MODULES
+        for node in ast.parse(hot_modules.source_path(module).read_text(encoding="utf-8")).body
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation).startswith("Final")
+    }
+    files = [
+        path for room in hot_modules.ROOMS for path in (hot_modules.ROOT / room).rglob("test_*.py")
+    ]
+    replaced = {each for path in files for each in constants_set_by(path)}
+    assert "runtime.readers.TURN_SECONDS" in replaced
+    assert not final & replaced
+
+
 @pytest.mark.parametrize("name", hot_modules.HOT_MODULES)
 def test_no_coroutine_of_a_hot_module_deletes_a_local(name):
     """`make compile` fails on it; everything else that mypyc refuses needs a minute to find."""
