@@ -35,7 +35,10 @@ def test_a_loop_that_gives_way_to_other_threads_is_not_compiled():
 
 def constants_set_by(path):
     """Constants of modules that a file of tests replaces, as `module.NAME`."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    if "setattr(" not in text:
+        return
+    tree = ast.parse(text)
     named = {
         each.asname or each.name: f"{node.module}.{each.name}"
         for node in ast.walk(tree)
