@@ -26,8 +26,8 @@ use before others, and a turn has `STRANGERS_PER_TURN_MAX` such calls at most.
 
 Patience: a reader may declare that nobody waits for its next input (`be_patient`), and for how long
 its next call may wait. Until then the set does not report its input, as each report would wake the
-loop. It is called together with all other patient readers when the first one's time is over. So
-small pieces are read together: a call costs as much as a hundred of the acknowledgements in it.
+loop. When its time is over it is called together with all whose time is nearly over. So small
+pieces are read together: a call costs as much as a hundred of the acknowledgements in it.
 This happens only if the loop waits in the set, because only that wait can end after so short a
 time.
 
@@ -56,6 +56,7 @@ import os
 import select
 import threading
 from collections import deque
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol, final
 
@@ -80,6 +81,8 @@ QUANTUM_BYTES: Final = 64 * 1024
 CALL_BYTES: Final = 4 * 1024
 """The cost of a call besides the bytes that it reads."""
 ENDED_PER_TURN: Final = 8
+TOGETHER_SECONDS: Final = 0.005
+"""Patient readers whose times are no further apart are called together."""
 STRANGERS: Final = "strangers"
 """The share of connections in their handshake."""
 STRANGERS_PER_TURN_MAX: Final = 4
@@ -153,10 +156,10 @@ class Readers:
         """By share, and whether they read much."""
         self._waiting: set[int] = set()
         """Descriptors in this queue."""
-        self._patient: set[int] = set()
-        """Descriptors whose next call waits, in no queue yet."""
+        self._patient: dict[int, float] = {}
+        """Descriptors whose next call waits, in no queue yet, and until when."""
         self._patient_until = 0.0
-        """When all of them are queued."""
+        """When the first of them is queued, or earlier."""
         self._unreported: set[int] = set()
         """Descriptors whose input the set does not report: the patient ones, until after their next
         call."""
@@ -246,7 +249,7 @@ class Readers:
             del self._shares[descriptor]
             self._much.discard(descriptor)
             self._closed.discard(descriptor)
-            self._patient.discard(descriptor)
+            self._patient.pop(descriptor, None)
             self._unreported.discard(descriptor)
             self._ended += 1
             with contextlib.suppress(OSError):  # it is closed and therefore no longer in the set
@@ -305,7 +308,7 @@ class Readers:
         until = monotonic() + seconds
         if not self._patient or until < self._patient_until:
             self._patient_until = until
-        self._patient.add(descriptor)
+        self._patient[descriptor] = until
         if descriptor not in self._unreported:
             self._unreported.add(descriptor)
             self._watch(descriptor, _CLOSE_EVENTS)
@@ -398,7 +401,7 @@ class Readers:
             with contextlib.suppress(OSError):  # trio has closed it
                 self._epoll.unregister(self._trios)
             self._trios = -1
-            self._queue_patient()
+            self._queue_patient(inf)
 
     async def _run_in_turns(self) -> None:
         descriptor = self._epoll.fileno()
@@ -425,7 +428,7 @@ class Readers:
             return False
         begun = monotonic()
         if self._patient and begun >= self._patient_until:
-            self._queue_patient()
+            self._queue_patient(begun + TOGETHER_SECONDS)
         if not found and not self._is_busy():
             return False
         watchdog = self._watchdog
@@ -479,7 +482,7 @@ class Readers:
                         continue
                 if events != _INPUT:
                     self._closed.add(descriptor)
-                    self._patient.discard(descriptor)
+                    self._patient.pop(descriptor, None)
                 if descriptor not in waiting:
                     waiting.add(descriptor)
                     self._put(descriptor, is_much=descriptor in self._much)
@@ -489,11 +492,19 @@ class Readers:
         if urgent:
             self._call_urgent(urgent)
 
-    def _queue_patient(self) -> None:
-        patient, self._patient = self._patient, set()
-        for descriptor in patient - self._waiting:
-            self._waiting.add(descriptor)
-            self._put(descriptor, is_much=descriptor in self._much)
+    def _queue_patient(self, now: float) -> None:
+        """Those whose time is over by then."""
+        first = inf
+        for descriptor, until in list(self._patient.items()):
+            if until > now:
+                first = min(first, until)
+                continue
+            del self._patient[descriptor]
+            if descriptor not in self._waiting:
+                self._waiting.add(descriptor)
+                self._put(descriptor, is_much=descriptor in self._much)
+        if self._patient:
+            self._patient_until = first
 
     def _call_urgent(self, urgent: list[Callable[[], object]]) -> None:
         watchdog = self._watchdog

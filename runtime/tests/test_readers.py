@@ -418,7 +418,7 @@ async def test_patience_is_that_of_one_connection_for_one_call(monkeypatch):
         other.peer.sendall(b"other")
         await eventually(lambda: other.got)
         await eventually(lambda: len(patient.got) == 2)
-        assert (readers._patient, readers._unreported) == (set(), set())
+        assert (readers._patient, readers._unreported) == ({}, set())
         patient.peer.sendall(b"three")
         await eventually(lambda: len(patient.got) == 3)
 
@@ -467,6 +467,33 @@ async def test_what_is_in_no_hurry_waits_longer_while_nothing_else_comes(monkeyp
     assert waits == pytest.approx([0.001, 0.002, 0.004, 0.005, 0.001, 0.002])
 
 
+async def test_who_has_just_become_patient_does_not_end_the_wait_of_others(monkeypatch):
+    async with running() as (readers, nursery, new_pair):
+        long, short = new_pair(), new_pair()
+        for pair, seconds in ((long, 100.0), (short, 0.02)):
+            monkeypatch.setattr(transport, "PATIENCE_SECONDS", seconds)
+            nursery.start_soon(pair.transport.receive_into, unhurried(pair))
+            pair.peer.sendall(b"one")
+            await eventually(lambda pair=pair: pair.got)
+            pair.peer.sendall(b"two")
+        await eventually(lambda: len(short.got) == 2)
+        assert long.got == [b"one"]
+        assert len(readers._patient) == 2
+
+
+async def test_those_whose_times_are_near_are_read_together(monkeypatch):
+    monkeypatch.setattr(module, "TOGETHER_SECONDS", 200.0)
+    async with running() as (_readers, nursery, new_pair):
+        long, short = new_pair(), new_pair()
+        for pair, seconds in ((long, 100.0), (short, 0.02)):
+            monkeypatch.setattr(transport, "PATIENCE_SECONDS", seconds)
+            nursery.start_soon(pair.transport.receive_into, unhurried(pair))
+            pair.peer.sendall(b"one")
+            await eventually(lambda pair=pair: pair.got)
+            pair.peer.sendall(b"two")
+        await eventually(lambda: len(short.got) == len(long.got) == 2)
+
+
 async def test_a_peer_that_closes_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(transport, "PATIENCE_SECONDS", 100.0)
     async with running() as (readers, _, new_pair):
@@ -479,7 +506,7 @@ async def test_a_peer_that_closes_is_not_waited_for(monkeypatch):
             await eventually(lambda: readers._patient)
             pair.peer.close()
         assert b"".join(pair.got) == b"onetwo"
-        assert (readers._patient, readers._unreported) == (set(), set())
+        assert (readers._patient, readers._unreported) == ({}, set())
 
 
 async def test_who_leaves_while_its_call_is_put_off_is_forgotten(monkeypatch):
@@ -497,7 +524,7 @@ async def test_who_leaves_while_its_call_is_put_off_is_forgotten(monkeypatch):
         pair.peer.sendall(b"two")
         await eventually(lambda: readers._patient)
         pair.transport.close()
-        assert (readers._patient, readers._unreported) == (set(), set())
+        assert (readers._patient, readers._unreported) == ({}, set())
 
 
 async def test_what_was_put_off_is_read_when_reading_begins_again(monkeypatch):
