@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 
 from autorecovery.damage_reports import AGAIN_S, REPORTED_MAX, RETRY_S, DamageReports
@@ -15,12 +16,22 @@ from metadata.store import MetadataUnavailable
 from runtime.clock import SystemClock
 
 
-async def test_reads_served_around_damage_lead_to_one_mark_and_a_repair():
+async def lose(world, bookie_id, ledger_id, _entry_id):
+    """An index was rebuilt without the log of the ledger: its entries are missing, and in limbo."""
+    bookie = world.world.node(bookie_id).gate.bookie
+    await bookie.checkpoint()
+    for storage in bookie._storages:
+        storage.index.remove_locations(ledger_id)
+    bookie._handles[ledger_id].limbo = True
+
+
+@pytest.mark.parametrize("hurt", [damage, lose])
+async def test_reads_served_around_damage_lead_to_one_mark_and_a_repair(hurt):
     async with recovery_world(2, (2, 2, 2)) as world, trio.open_nursery() as nursery:
         writer, _ = await world.a_ledger()
         ensemble = (await world.metadata(writer.ledger_id)).ensembles[0]
         bookie_id = ensemble[writer.ledger_id % 2]  # is asked first
-        await damage(world, bookie_id, writer.ledger_id, 30)
+        await hurt(world, bookie_id, writer.ledger_id, 30)
         reports = DamageReports(Marks(world.store, "broker"))
         nursery.start_soon(reports.run)
         changed = []
