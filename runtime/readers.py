@@ -81,7 +81,7 @@ QUANTUM_BYTES: Final = 64 * 1024
 CALL_BYTES: Final = 4 * 1024
 """The cost of a call besides the bytes that it reads."""
 ENDED_PER_TURN: Final = 8
-TOGETHER_SECONDS: Final = 0.005
+TOGETHER_SECONDS = 0.005
 """Patient readers whose times are no further apart are called together."""
 STRANGERS: Final = "strangers"
 """The share of connections in their handshake."""
