@@ -376,12 +376,12 @@ class Appender(OpenAppends):
         """Before an attempt: for the topic, unless a bookie joins, then until the broker's turn for
         it."""
         rolls, context = self._rolls, self._context
-        pace, is_repeated = context.roll_pace, rolls.is_repeated
+        pace, has_failed = context.roll_pace, rolls.has_failed
         if rolls.pause_s:
             with trio.move_on_after(rolls.pause_s):
                 await pace.joined.wait()
                 rolls.begin_anew()
-        if is_repeated:
+        if has_failed:
             async with pace.queue:
                 if self.state is AppendState.ROLLING:
                     await trio.sleep(pace.wait_s(context.clock.now()))

@@ -88,8 +88,9 @@ class ManagedLedgerConfig:
     """A ledger that fails earlier, or after so few entries, is young. The second one in a row is
     replaced after a pause. In an ensemble of three with one bookie gone at most two entries in a
     row find bookies."""
-    rolls_per_second_max: float = 100.0
-    """New ledgers of all topics together in the place of ledgers that failed again and again."""
+    rolls_per_second_max: float = 20.0
+    """New ledgers of all topics together in the place of ledgers that failed. Each costs about
+    seven writes to the metadata store."""
     rolls_per_second_recovering_max: float = 1000.0
     """The same while entries of such topics are stored: see `roll_pace`."""
 

@@ -6,12 +6,14 @@ with each failed attempt up to `broken_delay_max_s`; the first confirmed entry e
 therefore does not cost a ledger or a log line per publish.
 
 A ledger may also fail soon after it confirmed something: with one of three bookies gone, and two
-copies of each entry, an entry in three has both. The first such ledger is replaced at once, and
-later ones after pauses that double up to `broken_delay_max_s`. A ledger that lived longer than the
-pause before it, and confirmed more than a few entries, ends that.
+copies of each entry, an entry in three has both. The first such ledger is replaced without a pause,
+and later ones after pauses that double up to `broken_delay_max_s`. A ledger that lived longer than
+the pause before it, and confirmed more than a few entries, ends that.
 
-Delays and pauses end early when a bookie joins, and begin short again. The attempt that follows
-still takes a turn of the broker.
+Delays and pauses end early when a bookie joins, and begin short again.
+
+Each attempt takes a turn of the broker (`roll_pace`): thousands of topics may lose their ledgers at
+once.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ _DOUBLINGS_MAX: Final = 32
 
 @final
 class RollAttempts:
-    """See the module docstring. `has_failed`: an attempt failed since the last confirmed entry."""
+    """See the module docstring. `has_failed`: a ledger or an attempt has failed since the last
+    confirmed entry, so the next attempt takes a turn of the broker."""
 
     __slots__ = (
         "_arrivals",
@@ -133,6 +136,7 @@ class RollAttempts:
     def ended(self, entries: int, lived_s: float) -> None:
         """A ledger that confirmed so many entries takes no more of them."""
         config = self._config
+        self.has_failed = True
         self._short_lived = self._short_lived + 1 if lived_s < config.broken_delay_max_s else 0
         is_young = lived_s < max(config.young_ledger_s, self._young_pause_s()) or (
             entries <= config.young_ledger_entries and lived_s < config.broken_delay_max_s

@@ -1,4 +1,4 @@
-"""How fast the topics of a broker replace ledgers that failed again and again, one after another.
+"""How fast the topics of a broker replace ledgers that failed, one after another.
 
 A thousand of them must not ask the metadata store for a thousand ledgers at once as long as ledgers
 fail. After an outage they must not wait for it either. Turns are therefore far between after a

@@ -9,7 +9,12 @@ from broker.managed_ledger.config import ManagedLedgerConfig
 from broker.managed_ledger.roll_attempts import RollAttempts, no_entries
 from broker.managed_ledger.roll_pace import RollPace
 
-CONFIG = ManagedLedgerConfig(roll_attempts_max=3, roll_retry_delay_s=0.5, broken_delay_max_s=3.0)
+CONFIG = ManagedLedgerConfig(
+    roll_attempts_max=3,
+    roll_retry_delay_s=0.5,
+    broken_delay_max_s=3.0,
+    rolls_per_second_max=100.0,
+)
 
 
 def test_a_few_attempts_are_made_at_once_and_with_pauses():
