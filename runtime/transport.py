@@ -24,9 +24,6 @@ RECEIVE_SIZE_BYTES_MIN = 64 * 1024
 RECEIVE_SIZE_BYTES_MAX = 1024 * 1024
 PATIENCE_SECONDS = 0.01
 """How long what is in no hurry waits. A task waits as long beside a fan-out to 20,000 consumers."""
-PATIENCE_SECONDS_MAX = 0.04
-"""The same when nothing else has come for some time: each wait is twice as long as the one before.
-A wave of acknowledgements that lasts for a second takes 30 calls."""
 
 
 class Taken(Enum):
@@ -130,7 +127,6 @@ class SocketTransport:
     __slots__ = (
         "_has_waited",
         "_may_have_more",
-        "_patience_seconds",
         "_readers",
         "_receive_size_bytes",
         "_receive_size_bytes_max",
@@ -163,8 +159,6 @@ class SocketTransport:
         """A task has waited for the socket by itself: trio may still know the descriptor."""
         self._may_have_more = False
         """The last receive did not empty the socket."""
-        self._patience_seconds = 0.0
-        """How long the input may wait that follows the last one; 0: not at all."""
         self._share = share_of(peer)
         self.peer = peer
 
@@ -271,21 +265,16 @@ class SocketTransport:
             else:
                 data = self._receive_nowait()
                 if data is None:
-                    self._patience_seconds = 0.0
                     return 0
                 receiving.size_bytes = len(data)
             taken = receiving.take(data)
-            if taken is not Taken.UNHURRIED:
-                self._patience_seconds = 0.0
             receiving.is_left = taken is Taken.IN_PART
             if taken is Taken.STOP:
                 self._end_receiving(None)
             elif (receiving.is_left or self._may_have_more) and not receiving.ended.is_set():
                 self._readers.call_again(self._socket.fileno())
             elif taken is Taken.UNHURRIED:
-                seconds = min(2 * self._patience_seconds, PATIENCE_SECONDS_MAX)
-                self._patience_seconds = seconds = seconds or PATIENCE_SECONDS
-                self._readers.be_patient(self._socket.fileno(), seconds)
+                self._readers.be_patient(self._socket.fileno(), PATIENCE_SECONDS)
         except Exception as error:  # for the task that waits
             self._end_receiving(error)
         return receiving.size_bytes

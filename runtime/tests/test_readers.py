@@ -443,30 +443,6 @@ async def test_what_is_in_no_hurry_does_not_wake_the_loop(monkeypatch):
         await eventually(lambda: len(pair.got) == 3)
 
 
-async def test_what_is_in_no_hurry_waits_longer_while_nothing_else_comes(monkeypatch):
-    monkeypatch.setattr(transport, "PATIENCE_SECONDS", 0.001)
-    monkeypatch.setattr(transport, "PATIENCE_SECONDS_MAX", 0.005)
-    now = [0.0]
-    monkeypatch.setattr(module, "monotonic", lambda: now[0])
-    waits, hurried = [], []
-    async with running() as (readers, nursery, new_pair):
-        pair = new_pair()
-
-        def take(data):
-            pair.got.append(data)
-            return Taken.WHOLE if data in hurried else Taken.UNHURRIED
-
-        hurried.append(b"4")
-        nursery.start_soon(pair.transport.receive_into, take)
-        for number in range(7):
-            pair.peer.sendall(b"%d" % number)
-            now[0] = readers._patient_until
-            await eventually(lambda number=number: len(pair.got) > number)
-            if readers._patient:
-                waits.append(readers._patient_until - now[0])
-    assert waits == pytest.approx([0.001, 0.002, 0.004, 0.005, 0.001, 0.002])
-
-
 async def test_who_has_just_become_patient_does_not_end_the_wait_of_others(monkeypatch):
     async with running() as (readers, nursery, new_pair):
         long, short = new_pair(), new_pair()
