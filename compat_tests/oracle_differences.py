@@ -49,16 +49,17 @@ class Difference:
 
 @cache
 def listed(path: Path = LIST) -> tuple[Difference, ...]:
-    """All that is in the list."""
+    """All that is in the list, where a row may be of several scenarios."""
     return tuple(
         Difference(
-            scenario=row["scenario"],
+            scenario=scenario,
             clients=tuple(row["clients"]),
             shown={version: tuple(map(_normal, row[version])) for version in RELEASES},
             followed=row["vela"],
             why=row["why"],
         )
         for row in tomllib.loads(path.read_text()).get("difference", [])
+        for scenario in row["scenarios"]
     )
 
 
@@ -151,7 +152,7 @@ def to_list(client: str, scenario: str, traces: Mapping[str, Sequence[Any]]) -> 
     told: list[str] = []
     for first, second in combinations([each for each in RELEASES if each in shown], 2):
         for left, right in _hunks(shown[first], shown[second]):
-            told += ["[[difference]]", f'scenario = "{scenario}"', f'clients = ["{client}"]']
+            told += ["[[difference]]", f'scenarios = ["{scenario}"]', f'clients = ["{client}"]']
             for version, lines in ((first, left), (second, right)):
                 told += [f'"{version}" = [', *(f"  {_literal(line)}," for line in lines), "]"]
             told += [f'vela = "{first}"', 'why = ""', ""]
