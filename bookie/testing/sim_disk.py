@@ -419,6 +419,3 @@ def _apply_name(names: dict[str, _Inode], change: tuple[str, str | None, _Inode 
         names.pop(target, None)
     else:
         names[target] = inode
-
-
-Operation = tuple[str, object]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, final
 
 from bookie.index_memory import MemoryBatch, MemoryIndex
-from bookie.testing.sim_disk import Operation, Power, PowerLost
+from bookie.testing.sim_disk import Power, PowerLost
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from bookie.index import IndexBatch
+
+    Operation = Callable[[MemoryIndex], None]
 
 
 @final
@@ -35,24 +38,13 @@ class SimIndex:
         self.damage = ""
         self._index = MemoryIndex()
         for operation in (*log.locations, *log.ledgers):
-            self._do(operation)
-
-    def _do(self, operation: Operation) -> None:
-        kind, argument = operation
-        if kind == "write":
-            batch = MemoryBatch()
-            batch.rows = argument  # type: ignore[assignment]
-            self._index.write_locations(batch)
-        elif kind == "remove":
-            self._index.remove_locations(argument)  # type: ignore[arg-type]
-        else:
-            self._index.write_ledgers(argument)  # type: ignore[arg-type]
+            operation(self._index)
 
     def _record(self, operations: list[Operation], operation: Operation) -> None:
         with self._power.lock:
             off = self._power.spend()
             operations.append(operation)
-            self._do(operation)
+            operation(self._index)
             if off:
                 raise PowerLost("power lost writing the index")
 
@@ -63,7 +55,9 @@ class SimIndex:
     def write_locations(self, batch: IndexBatch) -> None:
         """Visible at once."""
         assert isinstance(batch, MemoryBatch)
-        self._record(self._log.locations, ("write", list(batch.rows)))
+        kept = MemoryBatch()
+        kept.rows = list(batch.rows)
+        self._record(self._log.locations, partial(MemoryIndex.write_locations, batch=kept))
 
     def sync(self) -> None:
         """Everything becomes durable, locations first."""
@@ -103,7 +97,9 @@ class SimIndex:
 
     def remove_locations(self, ledger_id: int) -> None:
         """See EntryIndex."""
-        self._record(self._log.locations, ("remove", ledger_id))
+        self._record(
+            self._log.locations, partial(MemoryIndex.remove_locations, ledger_id=ledger_id)
+        )
 
     def ledgers(self) -> Iterator[tuple[int, bytes]]:
         """See EntryIndex."""
@@ -111,7 +107,7 @@ class SimIndex:
 
     def write_ledgers(self, rows: dict[int, bytes | None]) -> None:
         """See EntryIndex."""
-        self._record(self._log.ledgers, ("rows", dict(rows)))
+        self._record(self._log.ledgers, partial(MemoryIndex.write_ledgers, rows=dict(rows)))
 
     def close(self) -> None:
         """A clean close loses nothing (RocksDB's log is with the operating system)."""
