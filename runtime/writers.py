@@ -9,7 +9,7 @@ that still had room asks to be called without such a report. Calls are made in t
 room was found, each of them once for each time it was asked for, and they never raise. A turn
 begins no call after `TURN_SECONDS`, so that everything else goes on between two of them.
 
-Invariant: a descriptor in `_full` or `_ready` has a call.
+Invariant: a descriptor in `_full` has a call. One in `_ready` may have been removed since.
 """
 
 from __future__ import annotations

@@ -146,6 +146,17 @@ async def test_skipped_messages_are_not_delayed_any_more(broker, http):
         assert await counts() == (0, 0, 0)
 
 
+def two_received(broker, topic, sub_type):
+    """A conversation of a consumer that has got two messages and has no permits left."""
+    begin = pb.CommandSubscribe.Earliest
+    opened = [c.connect(), c.subscribe(topic, "s", 1, 1, sub_type, initialPosition=begin)]
+    return converse(
+        broker,
+        (opened, pb.BaseCommand.SUCCESS, 1),
+        ([c.flow(1, 2)], pb.BaseCommand.MESSAGE, 2),
+    )
+
+
 async def test_the_read_position_of_a_cursor_is_that_of_its_subscription(broker, http):
     topic = f"{FULL}/r"
     await publish(broker, topic, 5)
@@ -156,13 +167,7 @@ async def test_the_read_position_of_a_cursor_is_that_of_its_subscription(broker,
         return read, row["numberOfEntriesSinceFirstNotAckedMessage"]
 
     for sub_type in (pb.CommandSubscribe.Shared, pb.CommandSubscribe.Exclusive):
-        begin = pb.CommandSubscribe.Earliest
-        opened = [c.connect(), c.subscribe(topic, "s", 1, 1, sub_type, initialPosition=begin)]
-        async with await converse(
-            broker,
-            (opened, pb.BaseCommand.SUCCESS, 1),
-            ([c.flow(1, 2)], pb.BaseCommand.MESSAGE, 2),
-        ):
+        async with await two_received(broker, topic, sub_type):
             assert await shown() == ("2", 3)
         await eventually(lambda: not broker.service.topics[topic].subscriptions["s"].consumers)
     assert await http("POST", f"{T}/r/subscription/s/skip_all") == (204, None)
@@ -181,13 +186,7 @@ async def test_a_cursor_waits_if_its_subscription_has_read_all_and_would_send_mo
         return row["waitingReadOp"], row["state"]
 
     for sub_type in (pb.CommandSubscribe.Shared, pb.CommandSubscribe.Exclusive):
-        begin = pb.CommandSubscribe.Earliest
-        opened = [c.connect(), c.subscribe(topic, "s", 1, 1, sub_type, initialPosition=begin)]
-        async with await converse(
-            broker,
-            (opened, pb.BaseCommand.SUCCESS, 1),
-            ([c.flow(1, 2)], pb.BaseCommand.MESSAGE, 2),
-        ) as stream:
+        async with await two_received(broker, topic, sub_type) as stream:
             assert await shown() == (False, "NoLedger")
             await stream.send_all(c.flow(1, 2))
             row = broker.service.topics[topic].subscriptions["s"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
@@ -17,7 +17,7 @@ from compat_tests.clients.python.scenario import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Mapping
 
 
 def _read_all(reader: pulsar.Reader) -> list[str]:
@@ -146,6 +146,7 @@ _KINDS: Final = {
     "shared": pulsar.ConsumerType.Shared,
     "key-shared": pulsar.ConsumerType.KeyShared,
 }
+_WAIT_SECONDS_MAX: Final = 10.0
 _OF_CURSORS: Final = (
     "numberOfEntriesSinceFirstNotAckedMessage",
     "messagesConsumedCounter",
@@ -166,10 +167,20 @@ def cursor_positions(stage: Stage) -> None:
     topic = stage.topic()
     path = f"/admin/v2/{topic.replace('://', '/')}"
 
-    def look(when: str, of: Container[str] = _KINDS) -> None:
+    def cursors() -> Mapping[str, Mapping[str, Any]]:
         status, found = stage.server.http("GET", f"{path}/internalStats")
         assert status == 200
-        for name, cursor in sorted(found["cursors"].items()):
+        by_name: Mapping[str, Mapping[str, Any]] = found["cursors"]
+        return by_name
+
+    def wait_until(member: str, value: object) -> None:
+        """Of all cursors. After `_WAIT_SECONDS_MAX` they are looked at as they are."""
+        end = time.monotonic() + _WAIT_SECONDS_MAX
+        while time.monotonic() < end and any(each[member] != value for each in cursors().values()):
+            time.sleep(0.1)
+
+    def look(when: str, of: Container[str] = _KINDS) -> None:
+        for name, cursor in sorted(cursors().items()):
             if name not in of:
                 continue
             read, mark = (
@@ -182,7 +193,7 @@ def cursor_positions(stage: Stage) -> None:
         name: stage.client.subscribe(topic, name, consumer_type=kind)
         for name, kind in _KINDS.items()
     }
-    time.sleep(2)  # Pulsar lets a Failover consumer read a second after it became active
+    wait_until("subscriptionHavePendingRead", True)
     look("empty")
     producer = stage.client.create_producer(topic)
     send_all(producer, [str(number) for number in range(6)])
@@ -191,11 +202,12 @@ def cursor_positions(stage: Stage) -> None:
     for name, each in consumers.items():
         each.acknowledge(received[name][0])
         each.acknowledge(received[name][3])
-    time.sleep(2)
+    wait_until("totalNonContiguousDeletedMessagesRange", 1)
+    wait_until("state", "Open")  # a server may store acknowledgements together
     look("two acknowledged")
     for each in consumers.values():
         each.close()
-    time.sleep(1)
+    wait_until("active", False)
     look("nobody there", ("exclusive", "failover"))
     consumers = {
         name: stage.client.subscribe(topic, name, consumer_type=kind)
