@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import trio
-from trio.testing import memory_stream_pair
+from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
@@ -137,8 +137,9 @@ def c_field(kind):
 class Harness:
     """A running broker."""
 
-    def __init__(self, service, listener, nursery, store, factory):
+    def __init__(self, service, listener, nursery, store, factory, bookie):
         self.service = service
+        self.bookie = bookie
         self.listener = listener
         self.nursery = nursery
         self.store = store
@@ -173,6 +174,20 @@ class Harness:
         )
         session.caller = Caller(role, original_role)
         return connection
+
+    async def settled(self):
+        """All tasks wait, and not for the journal's thread, whose time is no clock's: before this a
+        MockClock must not go on."""
+        await wait_all_tasks_blocked()
+        while self.bookie.statistics().journal_queue_entries:
+            await wait_all_tasks_blocked(0.001)
+
+    async def let_pass(self, clock, seconds, step_seconds=0.05):
+        """That time goes by on a MockClock, in steps in which all work is done."""
+        await self.settled()
+        for _ in range(round(seconds / step_seconds)):
+            clock.jump(step_seconds)
+            await self.settled()
 
     def session_of(self, attached):
         """The connection of a producer or a consumer."""
@@ -263,7 +278,7 @@ async def running(
         await nursery.start(listener.run)
         if authorizer is not None:
             await nursery.start(Enforcement(store, authorizer, service.topics, {}).run)
-        harness = Harness(service, listener, nursery, store, factory)
+        harness = Harness(service, listener, nursery, store, factory, bookie)
         harness.authorizer, harness.tls_port = authorizer, tls_port
         try:
             yield harness

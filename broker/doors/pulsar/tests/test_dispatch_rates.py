@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.doors.pulsar.tests.test_publish_rates import set_namespace, settle
+from broker.doors.pulsar.tests.test_publish_rates import set_namespace
 from broker.net.tests.harness import T, running
 from broker.net.tests.test_session import TrioClock
 from broker.topics.broadcast.tests.peer import BROADCAST
@@ -94,12 +94,12 @@ async def test_a_subscription_of_any_type_gets_its_rate(mock_clock, sub_type):
         reading = await Reading(broker, "t", sub_type).start()
         other = await Reading(broker, "t", sub_type, name="other").start()
         await publish(broker, "t", 45)
-        await settle(mock_clock)
+        await broker.settled()
         assert (reading.sent, other.sent) == (10, 10)
         assert reading.why == "the dispatch rate of the subscription is used up"
-        await settle(mock_clock, 1)
+        await broker.let_pass(mock_clock, 1)
         assert 19 <= reading.sent <= 20
-        await settle(mock_clock, 3)
+        await broker.let_pass(mock_clock, 3)
         assert (reading.sent, other.sent) == (45, 45)
         numbers = [
             message.metadata.sequence_id for message in (await received(reading.connection, 45))
@@ -125,12 +125,12 @@ async def test_the_subscriptions_of_a_topic_share_its_rate(mock_clock):
         free = await Reading(broker, "other").start()
         await publish(broker, "t", 30)
         await publish(broker, "other", 10)
-        await settle(mock_clock)
+        await broker.settled()
         assert (sum(each.sent for each in readings), free.sent) == (10, 10)
-        await settle(mock_clock, 4)
+        await broker.let_pass(mock_clock, 4)
         assert sum(each.sent for each in readings) == pytest.approx(50, abs=1)
         assert min(each.sent for each in readings) > 10
-        await settle(mock_clock, 5)
+        await broker.let_pass(mock_clock, 5)
         assert [each.sent for each in readings] == [30, 30, 30]
 
 
@@ -139,9 +139,9 @@ async def test_the_topics_of_a_broker_share_its_rate(mock_clock):
         readings = [await Reading(broker, name).start() for name in "ab"]
         for name in "ab":
             await publish(broker, name, 20)
-        await settle(mock_clock)
+        await broker.settled()
         assert sum(each.sent for each in readings) == 10
-        await settle(mock_clock, 2)
+        await broker.let_pass(mock_clock, 2)
         assert sum(each.sent for each in readings) == pytest.approx(30, abs=1)
         assert min(each.sent for each in readings) >= 10
 
@@ -153,9 +153,9 @@ async def test_a_rate_in_bytes_and_a_longer_period(mock_clock):
         size = reading.subscription.delivered()[1]
         await set_topic(broker, "t", "topicDispatchRate", by_cluster(rate(0, 10 * size, period=5)))
         await publish(broker, "t", 30, first=1)
-        await settle(mock_clock)
+        await broker.settled()
         assert 10 <= reading.sent <= 12
-        await settle(mock_clock, 5)
+        await broker.let_pass(mock_clock, 5)
         assert 19 <= reading.sent <= 23
         shown = reading.subscription.statistics().as_json()
         assert shown["dispatchThrottledBytesEventsByTopicLimit"] > 0
@@ -167,11 +167,11 @@ async def test_batches_count_as_their_messages_unless_configured(mock_clock):
             await set_namespace(broker, topicDispatchRate=by_cluster(rate(10)))
             reading = await Reading(broker, "t").start()
             await publish(broker, "t", 10, batch=5)
-            await settle(mock_clock)
+            await broker.settled()
             assert after_first <= reading.sent <= after_first + 45
-            await settle(mock_clock, 4.9)
+            await broker.let_pass(mock_clock, 4.9)
             assert reading.sent >= after_second
-            await settle(mock_clock, 3)
+            await broker.let_pass(mock_clock, 3)
             assert reading.sent == 50
 
 
@@ -180,28 +180,28 @@ async def test_the_nearest_level_decides_and_a_change_holds_at_once(mock_clock):
         reading = await Reading(broker, "t").start()
         other = await Reading(broker, "t", name="other").start()
         await publish(broker, "t", 1_000)
-        await settle(mock_clock)
+        await broker.settled()
         assert reading.sent == 1
         await set_namespace(broker, subscriptionDispatchRate=by_cluster(rate(5)))
-        await settle(mock_clock)
+        await broker.settled()
         assert reading.sent == 6
         await set_topic(broker, "t", "subscriptionDispatchRate", by_cluster(rate(20)))
-        await settle(mock_clock)
+        await broker.settled()
         assert reading.sent == 26
         own = {"s": {"dispatchRate": rate(50)}}
         await set_topic(broker, "t", "subscriptionPolicies", own)
-        await settle(mock_clock)
+        await broker.settled()
         assert (reading.sent, other.sent) == (76, 26)
         # A rate that limits nothing says nothing, except the subscription's own.
         await set_topic(broker, "t", "subscriptionDispatchRate", by_cluster(rate(0)))
-        await settle(mock_clock)
+        await broker.settled()
         assert (reading.sent, other.sent) == (76, 31)
         await set_topic(broker, "t", "subscriptionPolicies", {"s": {"dispatchRate": rate(0)}})
-        await settle(mock_clock)
+        await broker.settled()
         assert (reading.sent, reading.why) == (1_000, "")
         assert other.sent == 31
         await set_namespace(broker, subscriptionDispatchRate=by_cluster(rate(0, 10**9)))
-        await settle(mock_clock)
+        await broker.settled()
         assert other.sent == 1_000
 
 
@@ -229,20 +229,20 @@ async def test_each_copy_of_a_broadcast_counts(mock_clock):
         ]
         mock_clock.rate = 0
         await publish(broker, "t", 50)
-        await settle(mock_clock)
+        await broker.settled()
         assert readings[0].sent == 100
         assert readings[0].why == "the dispatch rate of the topic is used up"
-        await settle(mock_clock, 1)
+        await broker.let_pass(mock_clock, 1)
         assert readings[0].sent == pytest.approx(200, abs=10)
-        await settle(mock_clock, 2.5)
+        await broker.let_pass(mock_clock, 2.5)
         assert readings[0].sent == 400
         for each in readings:
             assert len(await received(each.connection, 50)) == 50
         await publish(broker, "t", 50, first=50)
-        await settle(mock_clock)
+        await broker.settled()
         assert readings[0].sent < 600
         await set_namespace(broker, topicDispatchRate={})
-        await settle(mock_clock)
+        await broker.settled()
         assert readings[0].sent == 800
 
 
@@ -254,7 +254,7 @@ async def test_a_topic_that_stores_nothing_is_not_limited(mock_clock):
         topic = "non-persistent://public/default/t"
         reading = await Reading(broker, topic).start()
         await publish(broker, topic, 20)
-        await settle(mock_clock)
+        await broker.settled()
         assert reading.sent == 20
 
 
@@ -266,14 +266,14 @@ async def test_those_without_a_backlog_may_be_free(mock_clock):
     ) as broker:
         reading = await Reading(broker, "t").start()
         await publish(broker, "t", 29)
-        await settle(mock_clock)
+        await broker.settled()
         assert reading.sent == 29
         await publish(broker, "t", 20, first=29)
-        await settle(mock_clock)
+        await broker.settled()
         assert reading.sent == 39
         await reading.subscription.clear_backlog()
         await publish(broker, "t", 20, first=49)
-        await settle(mock_clock)
+        await broker.settled()
         assert reading.sent == 59
 
 
@@ -317,10 +317,10 @@ async def test_a_subscription_that_waits_for_its_rate_can_go(mock_clock):
     async with limited(dispatchThrottlingRatePerTopicInMsg=1) as broker:
         readings = [await Reading(broker, "t", name=name).start() for name in "ab"]
         await publish(broker, "t", 30)
-        await settle(mock_clock)
+        await broker.settled()
         assert sum(each.sent for each in readings) == 1
         await broker.topic("t").delete_subscription("a", force=True)
-        await settle(mock_clock, 5)
+        await broker.let_pass(mock_clock, 5)
         sent = readings[1].sent
         assert 4 <= sent <= 6
         await broker.service.unload_topic(TopicName.parse("t"))

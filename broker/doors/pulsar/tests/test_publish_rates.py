@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from trio.testing import MockClock, wait_all_tasks_blocked
+from typing import TYPE_CHECKING
 
 from broker.net.tests.harness import T, running
 from broker.net.tests.test_session import TrioClock
 from protocol import client as c
 from protocol.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 
 def rate(messages=-1, size_bytes=-1):
@@ -26,13 +29,6 @@ def frames(numbers, producer_id=1):
         c.send(producer_id, number, c.message(b"m%d" % number, sequence_id=number))
         for number in numbers
     )
-
-
-async def settle(clock, seconds=0.0):
-    """Let that time go by in steps in which all work is done."""
-    for _ in range(max(1, round(seconds / 0.05))):
-        clock.jump(0.05 if seconds else 0.0)
-        await wait_all_tasks_blocked()
 
 
 async def open_connection(broker, *topics):
@@ -61,11 +57,11 @@ async def test_messages_over_the_rate_wait_and_all_are_stored_in_order(mock_cloc
     async with running(clock=TrioClock(), maxPublishRatePerTopicInMessages=10) as broker:
         connection = await open_connection(broker, "t")
         await connection.send(frames(range(35)))
-        await settle(mock_clock)
+        await broker.settled()
         assert taken(broker, "t") == 10
-        await settle(mock_clock, 1)
+        await broker.let_pass(mock_clock, 1)
         assert 19 <= taken(broker, "t") <= 20
-        await settle(mock_clock, 2)
+        await broker.let_pass(mock_clock, 2)
         assert taken(broker, "t") == 35
         assert await receipts(connection, 35) == list(range(35))
 
@@ -84,9 +80,9 @@ async def test_other_producers_of_the_connection_wait_and_other_connections_do_n
         await limited.send(frames([0, 1]) + frames([0], producer_id=2) + c.ping())
         await free.send(frames(range(5)))
         await receipts(free, 5)
-        await settle(mock_clock)
+        await broker.settled()
         assert (taken(broker, "slow"), taken(broker, "free")) == (1, 5)
-        await settle(mock_clock, 1.1)
+        await broker.let_pass(mock_clock, 1.1)
         assert (taken(broker, "slow"), taken(broker, "free")) == (2, 6)
         kinds = [(await limited.next())[0].type for _ in range(4)]
         assert sorted(kinds) == sorted([T.SEND_RECEIPT] * 3 + [T.PONG])
@@ -99,9 +95,9 @@ async def test_a_rate_in_bytes_of_the_namespace_holds_for_each_topic(mock_clock:
         connections = [await open_connection(broker, name) for name in ("a", "b")]
         for each in connections:
             await each.send(frames(range(9)))
-        await settle(mock_clock)
+        await broker.settled()
         assert [taken(broker, name) for name in "ab"] == [3, 3]
-        await settle(mock_clock, 2.2)
+        await broker.let_pass(mock_clock, 2.2)
         assert [taken(broker, name) for name in "ab"] == [9, 9]
 
 
@@ -110,9 +106,9 @@ async def test_the_rate_of_the_broker_is_shared_by_its_topics(mock_clock: MockCl
         connections = [await open_connection(broker, name) for name in ("a", "b")]
         for each in connections:
             await each.send(frames(range(10)))
-        await settle(mock_clock)
+        await broker.settled()
         assert taken(broker, "a") + taken(broker, "b") == 10
-        await settle(mock_clock, 1.1)
+        await broker.let_pass(mock_clock, 1.1)
         assert taken(broker, "a") + taken(broker, "b") == 20
 
 
@@ -120,17 +116,17 @@ async def test_a_rate_that_is_raised_or_removed_holds_at_once(mock_clock: MockCl
     async with running(clock=TrioClock(), maxPublishRatePerTopicInMessages=1) as broker:
         connection = await open_connection(broker, "t")
         await connection.send(frames(range(20)))
-        await settle(mock_clock)
+        await broker.settled()
         assert taken(broker, "t") == 1
         await set_namespace(broker, **rate(messages=5))
-        await settle(mock_clock)
+        await broker.settled()
         assert taken(broker, "t") == 6
         # Of a level that limits nothing the next one decides.
         await set_namespace(broker, **rate(messages=0, size_bytes=0))
-        await settle(mock_clock)
+        await broker.settled()
         assert taken(broker, "t") == 7
         await set_namespace(broker, **rate(messages=10**6))
-        await settle(mock_clock)
+        await broker.settled()
         assert taken(broker, "t") == 20
         [producer] = broker.topic("t").access.producers.values()
         assert broker.session_of(producer).limited_producers == 1
@@ -154,7 +150,7 @@ async def test_an_unload_does_not_wait_for_a_rate(mock_clock: MockClock):
     async with running(clock=TrioClock(), maxPublishRatePerTopicInMessages=1) as broker:
         connection = await open_connection(broker, "t")
         await connection.send(frames(range(3)))
-        await settle(mock_clock)
+        await broker.settled()
         await broker.service.unload_topic(TopicName.parse("t"))
         await receipts(connection, 1)
         await connection.expect(T.CLOSE_PRODUCER)
@@ -169,7 +165,7 @@ async def test_a_client_that_is_held_for_long_is_kept(mock_clock: MockClock):
         connection.answers_pings = False
         batch = c.send(1, 0, c.message(b"x" * 1200, sequence_id=0, num_messages_in_batch=200))
         await connection.send(batch + frames([1]))
-        await settle(mock_clock)
+        await broker.settled()
         [producer] = broker.topic("t").access.producers.values()
         mock_clock.rate = 200
         kinds = [(await connection.next(timeout=400))[0].type for _ in range(3)]
@@ -186,6 +182,6 @@ async def test_a_long_run_that_waits_for_each_of_its_messages_is_stored_in_order
         connection = await open_connection(broker, "t")
         await connection.send(frames(range(1500)))
         for _ in range(1500):
-            await settle(mock_clock, 0.1)
+            await broker.let_pass(mock_clock, 0.1)
         assert taken(broker, "t") == 1500
         assert await receipts(connection, 1500) == list(range(1500))

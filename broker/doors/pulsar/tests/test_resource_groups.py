@@ -9,7 +9,6 @@ from broker.doors.pulsar.tests.test_publish_rates import (
     frames,
     open_connection,
     receipts,
-    settle,
     taken,
 )
 from broker.net.tests.harness import running
@@ -46,13 +45,13 @@ async def test_the_topics_of_all_namespaces_of_a_group_share_its_publish_budget(
             "g", {"publishRateInMsgs": 10}
         )
         connections = await flooding(broker, 30, A, B, FREE)
-        await settle(mock_clock)
+        await broker.settled()
         assert taken(broker, A) + taken(broker, B) == 10
         assert taken(broker, FREE) == 30
-        await settle(mock_clock, 2.02)
+        await broker.let_pass(mock_clock, 2.02)
         assert taken(broker, A) + taken(broker, B) == 30
         assert min(taken(broker, A), taken(broker, B)) > 9
-        await settle(mock_clock, 3.1)
+        await broker.let_pass(mock_clock, 3.1)
         for each in connections:
             assert await receipts(each, 30) == list(range(30))
 
@@ -64,7 +63,7 @@ async def test_the_budget_in_bytes_counts_what_the_rate_of_a_topic_counts(mock_c
         budget = {"publishRateInBytes": 4 * size}
         await broker.service.namespaces.resource_groups.create_or_change("g", budget)
         await flooding(broker, 9, A, B)
-        await settle(mock_clock)
+        await broker.settled()
         assert taken(broker, A) + taken(broker, B) == 4
 
 
@@ -73,19 +72,19 @@ async def test_a_budget_that_is_set_changed_or_removed_holds_at_once(mock_clock:
         namespaces = broker.service.namespaces
         await with_groups(broker, a="g")
         [connection] = await flooding(broker, 5, A)
-        await settle(mock_clock)
+        await broker.settled()
         assert taken(broker, A) == 5  # there is no such group yet
         await namespaces.resource_groups.create_or_change("g", {"publishRateInMsgs": 1})
         await connection.send(frames(range(5, 30)))
-        await settle(mock_clock, 1.1)
+        await broker.let_pass(mock_clock, 1.1)
         assert taken(broker, A) == 7
         await namespaces.resource_groups.create_or_change("g", {"publishRateInMsgs": 10})
-        await settle(mock_clock, 1.1)
+        await broker.let_pass(mock_clock, 1.1)
         assert 16 <= taken(broker, A) <= 19
         await namespaces.change_policies(
             "public/a", lambda record: record.with_fields(resource_group_name=None)
         )
-        await settle(mock_clock)
+        await broker.settled()
         assert taken(broker, A) == 30
         await namespaces.resource_groups.delete("g")
         assert await receipts(connection, 30) == list(range(30))
@@ -98,7 +97,7 @@ async def test_the_rate_of_a_topic_holds_beside_the_budget_of_its_group(mock_clo
             "g", {"publishRateInMsgs": 6}
         )
         await flooding(broker, 9, A, B)
-        await settle(mock_clock)
+        await broker.settled()
         assert sorted((taken(broker, A), taken(broker, B))) == [2, 4]
 
 
@@ -118,13 +117,13 @@ async def test_the_subscriptions_of_all_namespaces_of_a_group_share_its_dispatch
         a, b, free = await reading(broker, A, B, FREE)
         for topic in (A, B, FREE):
             await publish(broker, topic, 40)
-        await settle(mock_clock)
+        await broker.settled()
         assert (a.sent + b.sent, free.sent) == (10, 40)
         assert "the dispatch rate of the resource group is used up" in a.why + b.why
-        await settle(mock_clock, 3.1)
+        await broker.let_pass(mock_clock, 3.1)
         assert 40 <= a.sent + b.sent <= 42
         assert min(a.sent, b.sent) > 9
-        await settle(mock_clock, 4.1)
+        await broker.let_pass(mock_clock, 4.1)
         assert (a.sent, b.sent) == (40, 40)
 
 
@@ -136,19 +135,19 @@ async def test_a_dispatch_budget_that_is_set_changed_or_removed_holds_at_once(
         await with_groups(broker, a="g")
         [a] = await reading(broker, A, sub_type=SUB.Exclusive)
         await publish(broker, A, 5)
-        await settle(mock_clock)
+        await broker.settled()
         assert a.sent == 5  # there is no such group yet
         await namespaces.resource_groups.create_or_change("g", {"dispatchRateInMsgs": 1})
         await publish(broker, A, 30, first=5)
-        await settle(mock_clock, 1.1)
+        await broker.let_pass(mock_clock, 1.1)
         assert a.sent in (6, 7)
         await namespaces.resource_groups.create_or_change("g", {"dispatchRateInMsgs": 10})
-        await settle(mock_clock, 1.1)
+        await broker.let_pass(mock_clock, 1.1)
         assert 15 <= a.sent <= 19
         await namespaces.change_policies(
             "public/a", lambda record: record.with_fields(resource_group_name=None)
         )
-        await settle(mock_clock)
+        await broker.settled()
         assert a.sent == 35
 
 
@@ -160,14 +159,14 @@ async def test_what_a_broker_uses_of_budgets_is_told_until_it_is_calm(mock_clock
         await broker.service.namespaces.resource_groups.create_or_change("g", both)
         await reading(broker, A, B)
         assert groups.usage() == {}
-        await settle(mock_clock, 1)
+        await broker.let_pass(mock_clock, 1)
         for topic in (A, B):
             await publish(broker, topic, 8)
-        await settle(mock_clock, 1)
+        await broker.let_pass(mock_clock, 1)
         used = groups.usage()
         assert used.keys() == {"g/publish", "g/dispatch"}
         assert all(0.3 < each.used < 0.5 and not each.is_held for each in used.values())
-        await settle(mock_clock, 5.1)
+        await broker.let_pass(mock_clock, 5.1)
         assert groups.usage() == {}
 
 
@@ -182,5 +181,5 @@ async def test_a_broadcast_counts_each_copy_under_the_dispatch_budget(mock_clock
         ]
         mock_clock.rate = 0
         await publish(broker, A, 40)
-        await settle(mock_clock)
+        await broker.settled()
         assert 10 <= readers[0].sent <= 12

@@ -4,7 +4,6 @@ whether it deduplicates. In force at once, also while the topic is used."""
 from __future__ import annotations
 
 import pytest
-import trio
 
 from broker.net.tests.harness import T, running
 from broker.topics.topic.dedup_store import DEDUP_CURSOR
@@ -95,7 +94,7 @@ async def test_retention_of_a_topic_keeps_it():
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-async def test_a_partitioned_topic_goes_with_its_last_partition(enabled, autojump_clock):
+async def test_a_partitioned_topic_goes_with_its_last_partition(enabled, mock_clock):
     settings = {"brokerDeleteInactivePartitionedTopicMetadataEnabled": enabled}
     async with running(brokerDeleteInactiveTopicsFrequencySeconds=60, **settings) as broker:
         namespaces = broker.service.namespaces
@@ -104,7 +103,8 @@ async def test_a_partitioned_topic_goes_with_its_last_partition(enabled, autojum
             await load(broker, PARTS.partition(index).full)
         keeper = Housekeeping(broker.service, broker.service.services)
         kept = broker.topic(PARTS.partition(1).full)
-        connection = await broker.connect()
+        connection = await broker.in_memory()
+        await connection.handshake()
         await connection.producer(kept.name.full)
         await set_for_namespace(broker, inactive_topic_policies=idle(0))
         assert list(await keeper._collect_now()) == [PARTS]
@@ -112,7 +112,7 @@ async def test_a_partitioned_topic_goes_with_its_last_partition(enabled, autojum
         assert await namespaces.partitions_of(PARTS) == 3
         await connection.send(c.close_producer(1, connection.rid()))
         await connection.expect(T.SUCCESS)
-        await trio.sleep(61)
+        await broker.let_pass(mock_clock, 61, step_seconds=1)
         assert kept.name.full not in broker.service.topics
         assert await namespaces.partitions_of(PARTS) == (0 if enabled else 3)
 

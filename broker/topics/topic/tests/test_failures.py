@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
-
 import pytest
 import trio
 from structlog.testing import capture_logs
@@ -352,6 +350,18 @@ async def test_a_fault_while_messages_move_to_a_new_ledger_refuses_them(monkeypa
         await connection.expect(T.SEND_RECEIPT)
 
 
+def unloading(broker):
+    """The event of its end."""
+    unloaded = trio.Event()
+
+    async def unload():
+        await broker.service.unload_topic(TopicName.parse(TOPIC))
+        unloaded.set()
+
+    broker.nursery.start_soon(unload)
+    return unloaded
+
+
 async def test_a_topic_whose_turn_fails_is_unloaded_all_the_same(monkeypatch, mock_clock):
     mock_clock.rate = 1
     async with running() as broker:
@@ -363,10 +373,11 @@ async def test_a_topic_whose_turn_fails_is_unloaded_all_the_same(monkeypatch, mo
             patch.setattr(topic.ledger, "append_run", raising)
             await publisher.publish(0)
             await publisher.closed()  # whose client publishes again
-            mock_clock.autojump_threshold = 0  # the unload waits for the message that nobody has
-            with trio.fail_after(FINISH_SECONDS_MAX + 5):
-                await broker.service.unload_topic(TopicName.parse(TOPIC))
-            mock_clock.autojump_threshold = inf
+            mock_clock.rate = 0
+            unloaded = unloading(broker)  # waits for the message that nobody has
+            await broker.let_pass(mock_clock, FINISH_SECONDS_MAX + 1, step_seconds=0.5)
+            assert unloaded.is_set()
+            mock_clock.rate = 1
         assert "session failed" in [line["event"] for line in logs]
         await other.expect(T.CLOSE_PRODUCER)
         await other.producer(TOPIC)
@@ -375,15 +386,18 @@ async def test_a_topic_whose_turn_fails_is_unloaded_all_the_same(monkeypatch, mo
         await other.expect(T.SEND_RECEIPT)
 
 
-async def test_an_unload_waits_for_no_answer_that_does_not_come(autojump_clock):
+async def test_an_unload_waits_for_no_answer_that_does_not_come(mock_clock):
     async with running() as broker:
         topic = await load(broker)
         connection = await broker.in_memory()
         await connection.handshake()
         await connection.producer(TOPIC)
         topic._taken += 1
-        with trio.fail_after(FINISH_SECONDS_MAX + 1):
-            await broker.service.unload_topic(TopicName.parse(TOPIC))
+        unloaded = unloading(broker)
+        await broker.let_pass(mock_clock, FINISH_SECONDS_MAX - 1, step_seconds=0.5)
+        assert not unloaded.is_set()
+        await broker.let_pass(mock_clock, 2, step_seconds=0.5)
+        assert unloaded.is_set()
         await connection.expect(T.CLOSE_PRODUCER)
         await connection.producer(TOPIC)
         assert broker.service.topics[TOPIC] is not topic
