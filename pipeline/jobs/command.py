@@ -72,7 +72,7 @@ def add_source(made: argparse.ArgumentParser) -> None:
     made.add_argument("--topic", help="one topic")
     made.add_argument("--topics", help="several, comma separated")
     made.add_argument("--topics-pattern", help="a regular expression")
-    made.add_argument("--read-engine", default="broker", choices=("auto", "broker", "bookie"))
+    add_read_engine(made)
     made.add_argument(
         "--allow-data-loss", action="store_true", help="go on where retention left a gap"
     )
@@ -84,6 +84,27 @@ def add_source(made: argparse.ArgumentParser) -> None:
         "null, or it is left out [default: %(default)s]",
     )
     made.add_argument("--dead-letter-topic", help="gets such messages, with another --mode")
+
+
+def add_read_engine(made: argparse.ArgumentParser) -> None:
+    """Arguments that say who gives the messages, and where bookies are that ids name."""
+    made.add_argument("--read-engine", default="broker", choices=("auto", "broker", "bookie"))
+    made.add_argument(
+        "--metadata-store-url",
+        default="",
+        metavar="URL",
+        help="of a cluster whose bookies are named by ids, as in broker.conf: their addresses are "
+        "read there",
+    )
+    made.add_argument(
+        "--metadata-store-config-path", default="", metavar="FILE", help="as in broker.conf"
+    )
+    made.add_argument(
+        "--bookie-addresses",
+        default="",
+        metavar="ID=HOST:PORT,...",
+        help="the same by hand, for a store that only its server can read",
+    )
 
 
 def as_directory(path: str, option: str) -> str:
@@ -107,6 +128,17 @@ def server_options(given: argparse.Namespace) -> dict[str, str]:
     return options
 
 
+def read_engine_options(given: argparse.Namespace) -> dict[str, str]:
+    """As the data source takes them."""
+    options = {
+        "readEngine": given.read_engine,
+        "metadataStoreUrl": given.metadata_store_url,
+        "metadataStoreConfigPath": given.metadata_store_config_path,
+        "bookieAddresses": given.bookie_addresses,
+    }
+    return {name: value for name, value in options.items() if value}
+
+
 def connection(given: argparse.Namespace) -> Connection:
     """For calls that a job makes itself. Raises: InvalidOption."""
     return sink_options_with_token(server_options(given)).connection
@@ -117,7 +149,7 @@ def source_options(given: argparse.Namespace) -> dict[str, str]:
     options = server_options(given)
     names = {"topic": given.topic, "topics": given.topics, "topicsPattern": given.topics_pattern}
     options |= {name: value for name, value in names.items() if value}
-    options["readEngine"] = given.read_engine
+    options |= read_engine_options(given)
     options["mode"] = given.mode
     if given.dead_letter_topic:
         options["deadLetterTopic"] = given.dead_letter_topic

@@ -16,6 +16,7 @@ from pipeline.admin import Admin
 from pipeline.jobs import delta
 from pipeline.jobs.command import (
     JobError,
+    add_read_engine,
     add_server,
     check_times,
     connection,
@@ -23,6 +24,7 @@ from pipeline.jobs.command import (
     parser,
     progress,
     publish,
+    read_engine_options,
     run,
     server_options,
     spark_session,
@@ -94,7 +96,7 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "--schema-of",
         help="give the target this topic's schema [default: that of the source]",
     )
-    made.add_argument("--read-engine", default="broker", choices=("auto", "broker", "bookie"))
+    add_read_engine(made)
     made.add_argument("--dedup", help="producer name: a repeated run adds nothing")
     return made.parse_args(arguments)
 
@@ -176,7 +178,7 @@ def _from_topic(spark: SparkSession, given: argparse.Namespace, admin: Admin) ->
         "topic": given.topic,
         "rawValues": str(admin.schema_version_count(given.topic) <= 1).lower(),
         "failOnDataLoss": "true",
-        "readEngine": given.read_engine,
+        **read_engine_options(given),
         **time_range(given),
     }
     return spark.read.format("vela").options(**options).load()
