@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from xdist.scheduler import Scheduling
 
 settings.register_profile(
-    "vela", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+    "vela",
+    max_examples=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,
 )
 settings.register_profile(
     "many", settings.get_profile("vela"), max_examples=2_000, derandomize=False
