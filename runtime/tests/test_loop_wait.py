@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 
 import pytest
 import trio
 import trio.lowlevel
 import trio.testing
 
-from runtime import readers as module
 from runtime.readers import Readers
 from runtime.testing.conditions import eventually
+from runtime.testing.taken_wait import wait_of_loop_is_taken
 
 TIMEOUT_SECONDS = 5.0
 HOUR_SECONDS = 3600.0
@@ -29,11 +29,10 @@ class Turns(trio.abc.Instrument):
 
 
 @pytest.fixture(params=["in the wait", "in turns"])
-def way(request, monkeypatch):
+async def way(request):
     """Both ways in which readers are called."""
-    if request.param == "in turns":
-        monkeypatch.setattr(module, "wait_of_loop", lambda readers: None)
-    return request.param
+    async with wait_of_loop_is_taken() if request.param == "in turns" else nullcontext():
+        yield request.param
 
 
 @asynccontextmanager
@@ -64,6 +63,11 @@ def counter(readers, call=None):
     finally:
         readers.remove(descriptor, read)
         os.close(descriptor)
+
+
+async def test_readers_use_a_task_only_while_others_have_the_wait(way):
+    async with running() as (readers, _):
+        assert (readers._trios == -1) is (way == "in turns")
 
 
 async def test_what_comes_for_readers_takes_no_turn_of_trio():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from itertools import pairwise
 
@@ -16,6 +16,7 @@ from runtime import readers as module
 from runtime import transport
 from runtime.readers import Readers
 from runtime.testing.conditions import eventually
+from runtime.testing.taken_wait import wait_of_loop_is_taken
 from runtime.transport import SocketTransport, Taken
 
 TIMEOUT_SECONDS = 5.0
@@ -524,11 +525,10 @@ async def test_what_was_put_off_is_read_when_reading_begins_again(monkeypatch):
         pair.transport.close()
 
 
-async def test_long_work_has_one_step_in_each_turn(monkeypatch):
+async def test_long_work_has_one_step_in_each_turn():
     """Both with the readers in the wait of the loop and with a task for them."""
-    for way in (module.wait_of_loop, lambda readers: None):
-        monkeypatch.setattr(module, "wait_of_loop", way)
-        async with running() as (readers, nursery, new_pair):
+    for way in (nullcontext(), wait_of_loop_is_taken()):
+        async with way, running() as (readers, nursery, new_pair):
             pair, steps = new_pair(), []
             nursery.start_soon(pair.transport.receive_into, pair.take)
             await trio.testing.wait_all_tasks_blocked()

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import socket
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 
 import pytest
 import trio
 import trio.testing
 
-from runtime import readers as module
 from runtime import transport, writers
 from runtime.readers import Readers
 from runtime.testing.conditions import eventually
+from runtime.testing.taken_wait import wait_of_loop_is_taken
 from runtime.transport import SocketTransport, Taken
 from runtime.writers import Writers
 
@@ -55,10 +55,10 @@ class Connection:
 
 
 @pytest.fixture(autouse=True, params=["in the wait", "in turns"])
-def way(request, monkeypatch):
+async def way(request):
     """Both ways in which readers are called."""
-    if request.param == "in turns":
-        monkeypatch.setattr(module, "wait_of_loop", lambda readers: None)
+    async with wait_of_loop_is_taken() if request.param == "in turns" else nullcontext():
+        yield
 
 
 @asynccontextmanager
