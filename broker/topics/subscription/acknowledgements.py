@@ -107,8 +107,11 @@ class Acknowledgements:
                     )
 
     def up_to(self, ack_id: AckId) -> None:
-        """Everything up to the id was acknowledged."""
+        """Everything up to the id was acknowledged. Unpublished entries are not acknowledged, nor
+        what is before them: such an id is of another topic, or of an earlier one of this name."""
         position, ack_set = ack_id
+        if position > self._ledger.last_confirmed:
+            return
         if not ack_set:
             self._cursor.ack_cumulative(position)
             return

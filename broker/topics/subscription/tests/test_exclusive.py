@@ -8,6 +8,7 @@ from broker.topics.subscription.api import AckId
 from broker.topics.subscription.sub_types import EXCLUSIVE, SHARED
 from broker.topics.subscription.tests.fakes import Bench, make_data, settled, sticky
 from protocol.errors import BrokerError, ServerError
+from protocol.position import ID_MAX
 
 
 async def exclusive(nursery, count=0, **config):
@@ -152,6 +153,16 @@ async def test_cumulative_ack_inside_a_batch(nursery):
         (positions[1], (0b100,)),
         (positions[2], ()),
     ]
+
+
+@pytest.mark.parametrize("batch_index", [False, True])
+async def test_a_cumulative_ack_inside_an_unpublished_batch_is_a_no_op(nursery, batch_index):
+    """It acknowledged all that there was."""
+    bench = await exclusive(nursery, 3, acknowledgment_at_batch_index_level_enabled=batch_index)
+    consumer = bench.consumer(EXCLUSIVE, permits=100)
+    for unpublished in ((1, 3), (2, 0), (ID_MAX, ID_MAX)):
+        bench.subscription.ack(consumer, [AckId(unpublished, (0b100,))], cumulative=True)
+    assert bench.subscription.backlog_entries == 3
 
 
 async def test_batch_index_acks_are_ignored_when_not_enabled(nursery):
