@@ -12,6 +12,7 @@ moved to a file of its own, so that sequential reading cannot run into it.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict
 from enum import Enum
@@ -138,7 +139,9 @@ class EntryLogs:
                 found.append(tail)
                 self._end = max(self._end, fmt.location_of(log_id, tail.end_offset))
             self.summaries[log_id] = self._read_summary(log_id)
-        self._next_id = max([last_id + 1, *(i + 1 for i in ids), self._last_id_of_file() + 1])
+        self._next_id = max(
+            [last_id + 1, *(i + 1 for i in ids), last_log_id(self._disk, self._directory) + 1]
+        )
         return found
 
     def place(self, size: int) -> int:
@@ -267,7 +270,14 @@ class EntryLogs:
         return self._turns.read(file, offset, size, scan)
 
     def remove(self, log_id: int) -> int:
-        """Delete a log that is not active. Returns the bytes freed."""
+        """Delete a log that is not active. Returns the bytes freed.
+
+        The newest one gets a successor before, if there is space. So a newest log that is missing
+        is one that was lost (`last_log_id`).
+        """
+        if self._active is None and log_id == max(self.summaries):
+            with contextlib.suppress(DiskFull):
+                self._create()
         summary = self.summaries.pop(log_id)
         with self._lock:
             self._files.pop(log_id, None)
@@ -377,12 +387,6 @@ class EntryLogs:
                     continue
         return sorted(ids)
 
-    def _last_id_of_file(self) -> int:
-        try:
-            return int(read_file(self._disk, self._directory + "/lastId").strip() or b"-1", 16)
-        except (FileNotFoundError, ValueError):
-            return -1
-
     def _create(self) -> LogSummary:
         log_id = self._next_id
         if log_id > fmt.LOG_ID_MAX:
@@ -465,3 +469,12 @@ class EntryLogs:
             return summary
         finally:
             file.close()
+
+
+def last_log_id(disk: Disk, directory: str) -> int:
+    """The id of the log that was made last in a ledger directory, by its file `lastId`; -1: not
+    known."""
+    try:
+        return int(read_file(disk, directory + "/lastId").strip() or b"-1", 16)
+    except (FileNotFoundError, ValueError):
+        return -1

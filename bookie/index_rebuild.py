@@ -17,8 +17,9 @@ noticed. The rebuild is then started again from the beginning.
 Damage in an entry log stops the rebuild, unless it is to be skipped. Then ledgers that may have
 lost entries are in limbo, as BookKeeper calls it: a missing entry is an error, not "no such entry".
 These are the ledgers that the log's map names if the map verifies, else all: without a map, any
-ledger may have had an entry in the damaged part. A log that is shorter than its old index says, as
-far as that can be read, is damaged as well.
+ledger may have had an entry in the damaged part. A log that is missing or shorter than before, as
+far as the old index can be read, is damaged as well; without it, the file `lastId` shows whether
+the newest log is missing.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from rocksdict import WriteBatch
 from bookie import entry_log_format as fmt
 from bookie import journal_format
 from bookie.disk import RealDisk
+from bookie.entry_log import last_log_id
 from bookie.entry_log_scan import LogScan
 from bookie.errors import BookieRefusesToStart, Corruption, DiskFailed, StorageError
 from bookie.index import (
@@ -44,13 +46,13 @@ from bookie.index import (
     pack_ledger_key,
     pack_location_key,
     pack_u64,
-    unpack_u64,
 )
 from bookie.index_progress import FILE_NAME as PROGRESS
 from bookie.index_progress import IndexProgress
 from bookie.index_rocksdb import LEDGERS, LOCATIONS, REBUILD, open_index_database
 from bookie.journal_writer import journal_ids, journal_path
 from bookie.ledger_state import decode_ledger_data, encode_ledger_data
+from bookie.old_locations import read_old_locations
 from rocks.database import lock_database
 from rocks.errors import DatabaseError, DatabaseInUse
 
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from bookie.disk import DiskFile
+    from bookie.old_locations import OldLocations
     from rocks.database import Database
 
 logger = structlog.get_logger()
@@ -92,6 +95,8 @@ class Rebuilt:
     """Ledgers whose master key is unknown."""
     damaged_bytes: int = 0
     """Damaged parts that were skipped."""
+    missing_logs: int = 0
+    """Logs that are gone, and were skipped."""
     in_limbo: set[int] = field(default_factory=set)
     replaced: str = ""
     """Where the old databases are."""
@@ -125,8 +130,6 @@ class _Rebuild:
         self._ledger_ids: set[int] = set()
         self._all_in_limbo = False
         self._are_fences_lost = False
-        self._old_end = 0
-        """The location of the end of the logs, as the old index has it; 0: not known."""
         self._result = Rebuilt()
 
     def run(self, journal_directories: Sequence[str]) -> Rebuilt:
@@ -136,19 +139,24 @@ class _Rebuild:
         place = self._directory / REBUILD
         lock = -1
         try:
-            if (self._directory / LOCATIONS).exists():
-                self._old_end = self._indexed_end()
-                lock = lock_database(self._directory / LOCATIONS)
             was_swapping = (place / LEDGERS).exists() and not (place / LOCATIONS).exists()
-            rows = self._old_rows(may_be_moved=was_swapping)
+            synced = IndexProgress(self._disk, str(self._directory)).synced()
+            rows = self._old_rows(synced, may_be_moved=was_swapping)
+            deleted = {key for key, row in (rows or {}).items() if not _decoded(key, row).exists}
+            log_ids = self._log_ids()
+            old = read_old_locations(
+                self._old_locations(place), log_ids, deleted, None if synced is None else synced[0]
+            )
+            if (self._directory / LOCATIONS).exists():
+                lock = lock_database(self._directory / LOCATIONS)
             # From here on a start is refused until the rebuild has ended.
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir(0o700)
             if not self._are_fences_lost:
                 (self._directory / PROGRESS).unlink(missing_ok=True)
             self._disk.sync_directory(str(self._directory))
-            deleted = {key for key, row in (rows or {}).items() if not _decoded(key, row).exists}
-            self._write_locations(place, deleted)
+            self._check_missing(log_ids, old)
+            self._write_locations(place, log_ids, deleted, old.end)
             rows = rows or {}
             without_row = self._ledger_ids - {*rows}
             if without_row:
@@ -162,9 +170,12 @@ class _Rebuild:
                 os.close(lock)
         return self._result
 
-    def _old_rows(self, *, may_be_moved: bool) -> dict[int, bytes] | None:
+    def _old_rows(
+        self, synced: tuple[int, int] | None, *, may_be_moved: bool
+    ) -> dict[int, bytes] | None:
         """The rows of the old `ledgers` database; None: it is damaged. All are fenced if it lost
-        changes. `may_be_moved`: a rebuild that moved databases away was interrupted."""
+        changes (`synced`: see IndexProgress). `may_be_moved`: a rebuild that moved databases away
+        was interrupted."""
         path = self._directory / LEDGERS
         if may_be_moved and not path.exists():
             replaced = self._replaced()
@@ -174,7 +185,7 @@ class _Rebuild:
             try:
                 rows = {int.from_bytes(k, "big", signed=True): v for k, v in database.items()}
                 known = {ledger_id: _decoded(ledger_id, row) for ledger_id, row in rows.items()}
-                self._are_fences_lost = database.sequence() < self._synced_sequence()
+                self._are_fences_lost = synced is not None and database.sequence() < synced[1]
                 if self._are_fences_lost:
                     logger.warning(
                         "fences may be lost, so all ledgers are fenced", database=str(path)
@@ -192,32 +203,52 @@ class _Rebuild:
             return None
         return rows
 
-    def _indexed_end(self) -> int:
-        """See `_old_end`."""
-        try:
-            database = open_index_database(self._directory / LOCATIONS, may_create=False)
-            try:
-                return int(unpack_u64(database.get(END_KEY) or pack_u64(0))[0])
-            finally:
-                database.close()
-        except DatabaseInUse:
-            raise
-        except (DatabaseError, ValueError):
-            return 0  # such an index is the reason for most rebuilds
+    def _old_locations(self, place: Path) -> Path:
+        """The old `locations` database, which a rebuild may have moved away before it was
+        interrupted."""
+        path = self._directory / LOCATIONS
+        is_moved = not (place / LOCATIONS).exists() or not path.exists()
+        replaced = self._replaced()
+        if (place / LEDGERS).exists() and is_moved and replaced:
+            return replaced[-1] / LOCATIONS
+        return path
 
-    def _synced_sequence(self) -> int:
-        """The last sequence number of the `ledgers` database; 0: not known."""
-        synced = IndexProgress(self._disk, str(self._directory)).synced()
-        return 0 if synced is None else synced[1]
+    def _log_ids(self) -> list[int]:
+        return sorted(
+            int(path.stem, 16) for path in self._directory.glob("*.log") if _is_hex(path.stem)
+        )
 
-    def _write_locations(self, place: Path, deleted: set[int]) -> None:
+    def _check_missing(self, log_ids: list[int], old: OldLocations) -> None:
+        """Whether all logs are there of which something is known."""
+        for log_id, ledger_ids in sorted(old.without_log.items()):
+            self._missing(log_id, f"the old index has entries of {len(ledger_ids)} ledgers in it")
+            self._in_limbo(ledger_ids)
+        if old.is_whole:
+            return  # a newest log without entries of existing ledgers may have been collected
+        last_id = last_log_id(self._disk, str(self._directory))
+        if last_id > max(log_ids, default=-1) and last_id not in old.without_log:
+            self._missing(last_id, "the file lastId names it as the newest one")
+            self._in_limbo(None)
+
+    def _missing(self, log_id: int, evidence: str) -> None:
+        path = self._directory / f"{log_id:x}.log"
+        if not self._skip_damaged:
+            raise BookieRefusesToStart(
+                f"{path}: the entry log is missing, and {evidence}. Restore it from a backup. "
+                "Without one, use --skip-damaged: ledgers that may have lost entries with it are "
+                "then in limbo, so that a missing entry is an error"
+            )
+        self._result.missing_logs += 1
+        logger.warning("missing entry log skipped", file=str(path), reason=evidence)
+
+    def _write_locations(
+        self, place: Path, log_ids: list[int], deleted: set[int], old_end: int
+    ) -> None:
         database = open_index_database(place / LOCATIONS, may_create=True)
         try:
             end = 0
-            log_ids = sorted(
-                int(path.stem, 16) for path in self._directory.glob("*.log") if _is_hex(path.stem)
-            )
             for log_id in log_ids:
+                self._check_length(log_id, old_end)
                 end = self._index_log(database, log_id, deleted, newest=log_id == log_ids[-1])
             if end:
                 batch = WriteBatch(raw_mode=True)
@@ -226,6 +257,16 @@ class _Rebuild:
             database.sync()
         finally:
             database.close()
+
+    def _check_length(self, log_id: int, old_end: int) -> None:
+        """`old_end`: see OldLocations."""
+        old_log_id, size_before = fmt.split_location(old_end)
+        path = self._directory / f"{log_id:x}.log"
+        size = path.stat().st_size
+        if log_id == old_log_id and size < size_before:
+            missing = size_before - size
+            self._damaged(str(path), size, missing, "the entry log is shorter than its index")
+            self._in_limbo(None)
 
     def _index_log(
         self, database: Database, log_id: int, deleted: set[int], *, newest: bool
@@ -237,11 +278,6 @@ class _Rebuild:
             scan = LogScan(file.read_at, fmt.HEADER_SIZE, size, self._is_intact)
             found = scan.intact + scan.strays
             end = max(size, fmt.HEADER_SIZE)
-            old_log_id, old_end = fmt.split_location(self._old_end)
-            if log_id == old_log_id and size < old_end:
-                missing = old_end - size
-                self._damaged(file.path, size, missing, "the entry log is shorter than its index")
-                self._in_limbo(None)
             if scan.intact_end < size:
                 if newest and scan.torn:
                     end = scan.intact_end  # the next start reports it and cuts it off

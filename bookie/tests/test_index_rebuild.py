@@ -179,6 +179,71 @@ async def test_a_log_that_is_shorter_than_its_index_refuses_or_puts_ledgers_in_l
     await bookie.aclose()
 
 
+def remove_log(directory, number):
+    logs = sorted((directory / "l/current").glob("*.log"), key=lambda path: int(path.stem, 16))
+    logs[number].unlink()
+    return logs[number].name
+
+
+async def statuses(directory):
+    """The answers for entries that are not as they were written."""
+    bookie = await Bookie.open(config_of(directory))
+    ids = [(ledger_id, entry_id) for ledger_id in range(4) for entry_id in range(ENTRIES)]
+    found = [(await body_or_status(bookie, *each), whole(*each, b"x" * 400)) for each in ids]
+    await bookie.aclose()
+    return {answer for answer, written in found if answer != written}
+
+
+@pytest.mark.parametrize("number", [0, 1, -1])
+@pytest.mark.parametrize("is_index_damaged", [False, True])
+async def test_a_log_that_is_gone_refuses_or_puts_ledgers_in_limbo(
+    tmp_path, number, is_index_damaged
+):
+    """Its entries were answered as "no such entry" after the rebuild."""
+    if is_index_damaged and number != -1:
+        return  # then nothing is left that names the log
+    await fill(tmp_path)
+    name = remove_log(tmp_path, number)
+    if is_index_damaged:
+        damage_locations(tmp_path)
+    with pytest.raises(BookieRefusesToStart, match=rf"{name}: the entry log is missing"):
+        rebuild_checked(tmp_path)
+    result = rebuild_checked(tmp_path, skip_damaged=True)
+    assert result.missing_logs == 1
+    assert result.in_limbo == {0, 1, 2, 3}
+    assert await statuses(tmp_path) == {Status.UNKNOWN_LEDGER_STATE}
+
+
+async def test_only_ledgers_of_the_log_that_is_gone_are_in_limbo(tmp_path):
+    await fill(tmp_path)
+    bookie = await Bookie.open(config_of(tmp_path))
+    sink = RecordingSink()
+    bookie.add_entry(9, 0, entry(9, 0), KEY, 0, sink)
+    await sink.wait_for(1)
+    await bookie.aclose()
+    remove_log(tmp_path, -1)
+    result = rebuild_checked(tmp_path, skip_damaged=True)
+    assert result.in_limbo == {9}
+    assert await statuses(tmp_path) == set()
+
+
+async def test_a_newest_log_that_was_collected_is_not_missed(tmp_path):
+    """The file `lastId` would name it, if it had no successor."""
+    bookie = await Bookie.open(config_of(tmp_path))
+    sink = RecordingSink()
+    bookie.add_entry(9, 0, entry(9, 0), KEY, 0, sink)
+    await sink.wait_for(1)
+    await bookie.aclose()
+    bookie = await Bookie.open(config_of(tmp_path))
+    await bookie.delete_ledger(9)
+    before = {path.name for path in (tmp_path / "l/current").glob("*.log")}
+    await bookie.collect_garbage()
+    await bookie.aclose()
+    assert not before & {path.name for path in (tmp_path / "l/current").glob("*.log")}
+    damage_locations(tmp_path)
+    assert rebuild_checked(tmp_path).missing_logs == 0
+
+
 async def test_an_index_in_use_is_not_rebuilt(tmp_path):
     await fill(tmp_path)
     bookie = await Bookie.open(config_of(tmp_path))
