@@ -17,6 +17,7 @@ each size gets a pattern of its own (which is correct, but slower).
 
 from __future__ import annotations
 
+import re
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
@@ -36,6 +37,7 @@ RUN_FIRST: Final = 4
 RUN_MAX: Final = 4096
 
 _SIZES: Final = Struct(">II")
+_FIRST_SIZE: Final = Struct(">I")
 _ID_FIELDS: Final[dict[int, str]] = {
     pb.BaseCommand.MESSAGE: "consumer_id",
     pb.BaseCommand.SUCCESS: "request_id",
@@ -73,23 +75,28 @@ class Pattern:
         "body",
         "body_offset",
         "frame_size",
-        "id_size",
+        "ids",
         "meaning",
         "prefix",
-        "row",
         "suffix",
         "tail_offset",
     )
 
     def __init__(self, frame: bytes, id_start: int, id_end: int, head_end: int) -> None:
         self.prefix = frame[:id_start]
-        self.id_size = id_end - id_start
         self.suffix = frame[id_end:head_end]
         self.body = frame[head_end:]
         self.body_offset = head_end
         self.frame_size = len(frame)
         self.tail_offset = id_end
-        self.row = Struct(f"{id_start}s{self.id_size}s{len(self.suffix)}s{len(self.body)}x")
+        head = b"%b(.{%d})%b.{%d}" % (
+            re.escape(self.prefix),
+            id_end - id_start,
+            re.escape(self.suffix),
+            len(self.body),
+        )
+        self.ids = re.compile(head, re.DOTALL).findall
+        """The ids of frames in a part of the data, which may have other bytes between them."""
         self.meaning: Meaning | None = None
 
 
@@ -138,6 +145,9 @@ class FrameScanner:
         """
         position = 0
         while end - position >= 8:
+            frame_size = 4 + _FIRST_SIZE.unpack_from(data, position)[0]
+            if end - position < frame_size <= FRAME_SIZE_MAX:
+                break
             pattern = self._matching(data, position, end)
             if pattern is not None:
                 used = self._take_run(pattern, data, position, end, target)
@@ -166,20 +176,12 @@ class FrameScanner:
         count = min((end - position) // frame_size, self._run_limit)
         if not count:
             return 0
-        stop = position + count * frame_size
-        with memoryview(data) as view, view[position:stop] as frames:
-            prefixes, ids, suffixes = zip(*pattern.row.iter_unpack(frames), strict=True)
-        same = prefixes.count(pattern.prefix) == count and suffixes.count(pattern.suffix) == count
-        if same:
+        ids = pattern.ids(data, position, position + count * frame_size)
+        if len(ids) == count:  # so there is nothing between them
             self._run_limit = min(4 * self._run_limit, RUN_MAX)
         else:
-            expected = (pattern.prefix, pattern.suffix)
-            count = next(
-                index
-                for index, found in enumerate(zip(prefixes, suffixes, strict=True))
-                if found != expected
-            )
-            ids = ids[:count]
+            ids = self._first_ids(pattern, data, position, count)
+            count = len(ids)
             self._run_limit = RUN_FIRST
         meaning = pattern.meaning
         assert meaning is not None
@@ -191,6 +193,22 @@ class FrameScanner:
                     self.corrupt += 1
         target.on_run(meaning, ids)
         return count * frame_size
+
+    def _first_ids(
+        self, pattern: Pattern, data: bytearray, position: int, count: int
+    ) -> list[bytes]:
+        """The ids of the frames before the first one that has another form. The first one has this
+        one."""
+        id_offset, tail_offset = len(pattern.prefix), pattern.tail_offset
+        ids: list[bytes] = []
+        for at in range(position, position + count * pattern.frame_size, pattern.frame_size):
+            if not (
+                data.startswith(pattern.prefix, at)
+                and data.startswith(pattern.suffix, at + tail_offset)
+            ):
+                break
+            ids.append(bytes(data[at + id_offset : at + tail_offset]))
+        return ids
 
     def _take_one(self, data: bytearray, position: int, end: int, target: FrameTarget) -> int:
         total: int

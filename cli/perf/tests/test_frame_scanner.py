@@ -142,6 +142,19 @@ def test_the_same_message_is_decoded_once_for_all_connections():
     assert scanner.decoded == 1
 
 
+@pytest.mark.parametrize("position", [1, 2, 4])
+def test_a_frame_within_a_payload_is_none_of_the_run(position):
+    inner = messages(6, client.message(b"x" * 50))
+    around = client.message(inner[0] * 3)
+    frames = [*inner]
+    frames.insert(position, messages(1, around, entry=6)[0])
+    target = Recorder()
+
+    scanned(b"".join(frames), [], target, FrameScanner())
+
+    assert target.seen == expected(b"".join(frames))
+
+
 @pytest.mark.parametrize("position", [1, 50, 99])
 def test_damage_in_any_frame_is_seen_where_all_are_verified(position):
     body = client.message(b"x" * 100)
