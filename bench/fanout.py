@@ -76,6 +76,15 @@ def rows(rounds: int) -> list[Row]:
             rounds,
             _limits(8, 0.5, 1, **{"broker memory MB": 400.0, "broker CPU s/message": 0.25}),
         ),
+        Row(
+            "vela",
+            "broadcast",
+            100_000,
+            64,
+            rounds,
+            {"delivery p99 s": 2, "lost": 0},
+            load=Load(messages=20, rate=2.0),
+        ),
         Row("vela", "broadcast", 10_000, 10_000, rounds, _limits(10, 0.5, 1)),
         Row("vela", "broadcast", 20_000, 16, 1, is_over_tls=True),
         *million_rows(),
@@ -156,12 +165,13 @@ def measure(
     command += [f"--service-url={server.service_url}", f"--http-url={server.web_url}"]
     command += [f"--broker-pid={server.pid}", f"--mode={row.mode}", f"--json={written}"]
     command += [f"--consumers={row.consumers}", f"--connections={row.connections}"]
+    command.append(f"--processes={row.processes}")
     load = row.load
     command += [f"--messages={load.messages}", f"--size={load.size_bytes}", f"--rate={load.rate:g}"]
     command += [*server.perf_arguments, *row.arguments]
     if other_url:
         command.append(f"--neighbour-url={other_url}")
-    if (row.server, row.consumers) in PICTURES and not row.variant:
+    if (row.server, row.consumers) in PICTURES and row.load.is_usual and not row.variant:
         command.append(f"--png={pictures / _picture(row)}")
     written.unlink(missing_ok=True)
     try:

@@ -53,6 +53,16 @@ def test_a_row_over_tls_or_of_another_load_says_so_and_is_not_compared_with_puls
     assert "1,000,000 on 640, 6 messages of 1,000 bytes at 0.2 a second |" in text
 
 
+def test_what_one_process_cannot_read_is_read_by_two_unless_neighbours_are_measured():
+    plain = Row("vela", "broadcast", 100_000, 64, 1)
+    few = Row("vela", "broadcast", 100_000, 64, 1, load=Load(rate=0.5))
+    often = Row("vela", "broadcast", 50_000, 32, 1, load=Load(rate=2.0))
+    half, *_ = (row for row in rows(1) if (row.mode, row.consumers) == ("broadcast", 50_000))
+
+    assert [row.processes for row in (plain, often)] == [2, 2]
+    assert [row.processes for row in (few, half, *neighbour_rows(100_000, 64, 1))] == [1] * 4
+
+
 def test_more_than_double_is_shown_in_bold():
     series = [
         measured(Row("vela", "broadcast", consumers, 16, 1), p99)
