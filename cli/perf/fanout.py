@@ -14,6 +14,7 @@ Every wait has an end. The publisher runs in this process, which does nothing el
 from __future__ import annotations
 
 import json
+import os
 import resource
 import secrets
 import time
@@ -46,7 +47,6 @@ from cli.perf.worker import (
 from protocol import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable
 
     from cli.perf.target import Target
@@ -258,12 +258,12 @@ class FanoutRun:
             self._progress.phase("neighbour", 1)
             neighbour.measure_before(publisher.listen)
         stages_before = self._stages()
-        start = self._usage()
+        start, own_start = self._usage(), usage(os.getpid())
         expected = receivers * (WARM_UP_MESSAGES + options.messages)
         self._progress.phase("delivering", expected)
         self._publish(processes, publisher)
         self._wait_received(processes, publisher, expected)
-        end = self._usage()
+        end, own_end = self._usage(), usage(os.getpid())
         stages_after = self._stages()
         if neighbour is not None:
             neighbour.end()
@@ -278,6 +278,8 @@ class FanoutRun:
             report.resumed = resumed
         if before and subscribed and start and end:
             report.broker = reports.broker_use(before, subscribed, start, end, options.messages)
+        own_seconds = own_end.cpu_seconds - own_start.cpu_seconds
+        report.generator_cpu_seconds_per_message = own_seconds / options.messages
         report.stages = reports.stage_figures(stages_before, stages_after)
         report.neighbour = {} if neighbour is None else neighbour.figures()
         return report

@@ -58,6 +58,8 @@ class Report:
     """Latency of other clients of the broker, without and with the fan-out; see `neighbour`."""
     broker: BrokerUse | None = None
     generator_cpu_seconds: float = 0.0
+    generator_cpu_seconds_per_message: float = 0.0
+    """While the measured messages were delivered, by all of its processes."""
     stages: dict[str, dict[str, float | None]] = field(default_factory=dict)
     connect_histogram: dict[str, list[Any]] = field(default_factory=dict)
     delivery_histogram: dict[str, list[Any]] = field(default_factory=dict)
@@ -188,7 +190,12 @@ def text(report: Report) -> str:
             f" {seconds_text(use.cpu_seconds_per_message)} per message,"
             f" memory {use.memory_bytes / _MEBIBYTE:.0f} MB"
         )
-    lines.append(f"{'generator':<16}CPU {report.generator_cpu_seconds:.2f} s")
+    processes = min(report.options["processes"], report.options["connections"])
+    lines.append(
+        f"{'generator':<16}CPU {report.generator_cpu_seconds:.2f} s,"
+        f" {seconds_text(report.generator_cpu_seconds_per_message)} per message,"
+        f" {processes} {'process' if processes == 1 else 'processes'}"
+    )
     if report.stages:
         lines.append("stages (percentiles are upper ends of buckets)")
         lines += [_row(f"  {name}", figures) for name, figures in report.stages.items()]

@@ -54,6 +54,8 @@ async def test_two_hundred_consumers_of_a_broadcast(tmp_path):
     assert sum(report["connect_histogram"]["counts"]) == 200
     assert report["stages"]["broadcasting"]["mean"] > 0
     assert "200 of 200 consumers on 4 connections" in result.output
+    assert report["generator_cpu_seconds_per_message"] > 0
+    assert " per message, 2 processes\n" in result.output
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert topics == []
 
