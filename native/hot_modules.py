@@ -172,6 +172,7 @@ HOT_MODULES: Final = (
     "runtime.clock",
     "runtime.fair_queue",
     "runtime.loop_wait",
+    "runtime.patience",
     "runtime.readers",
     "runtime.send_queue",
     "runtime.transport",

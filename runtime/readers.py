@@ -25,11 +25,9 @@ in their handshake are one share together (`STRANGERS`), in which a call costs a
 use before others, and a turn has `STRANGERS_PER_TURN_MAX` such calls at most.
 
 Patience: a reader may declare that nobody waits for its next input (`be_patient`), and for how long
-its next call may wait. Until then the set does not report its input, as each report would wake the
-loop. When its time is over it is called together with all whose time is nearly over. So small
-pieces are read together: a call costs as much as a hundred of the acknowledgements in it.
-This happens only if the loop waits in the set, because only that wait can end after so short a
-time.
+its next call may wait (`runtime.patience`). Until then the set does not report its input, as each
+report would wake the loop. This happens only if the loop waits in the set, because only that wait
+can end after so short a time.
 
 Writing: a sender whose socket takes no more is called by the same set when there is room
 (`call_when_writable`, `runtime.writers`), after the readers of the turn.
@@ -64,6 +62,7 @@ import trio
 
 from runtime.fair_queue import FairQueue
 from runtime.loop_wait import wait_of_loop
+from runtime.patience import Patience
 from runtime.watchdog import CALLBACK_SECONDS_MAX, CPU_READ_SECONDS, watchdog_of_loop
 from runtime.writers import Writers
 
@@ -81,8 +80,6 @@ QUANTUM_BYTES: Final = 64 * 1024
 CALL_BYTES: Final = 4 * 1024
 """The cost of a call besides the bytes that it reads."""
 ENDED_PER_TURN: Final = 8
-TOGETHER_SECONDS = 0.005
-"""Patient readers whose times are no further apart are called together."""
 STRANGERS: Final = "strangers"
 """The share of connections in their handshake."""
 STRANGERS_PER_TURN_MAX: Final = 4
@@ -128,8 +125,7 @@ class Readers:
         "_lock",
         "_much",
         "_on_running",
-        "_patient",
-        "_patient_until",
+        "_patience",
         "_shares",
         "_soon",
         "_steps",
@@ -137,7 +133,6 @@ class Readers:
         "_token",
         "_trio_is_ready",
         "_trios",
-        "_unreported",
         "_urgent",
         "_waiting",
         "_wake",
@@ -156,13 +151,7 @@ class Readers:
         """By share, and whether they read much."""
         self._waiting: set[int] = set()
         """Descriptors in this queue."""
-        self._patient: dict[int, float] = {}
-        """Descriptors whose next call waits, in no queue yet, and until when."""
-        self._patient_until = 0.0
-        """When the first of them is queued, or earlier."""
-        self._unreported: set[int] = set()
-        """Descriptors whose input the set does not report: the patient ones, until after their next
-        call."""
+        self._patience = Patience()
         self._closed: set[int] = set()
         """Descriptors whose peers have closed."""
         self._ended = 0
@@ -249,8 +238,7 @@ class Readers:
             del self._shares[descriptor]
             self._much.discard(descriptor)
             self._closed.discard(descriptor)
-            self._patient.pop(descriptor, None)
-            self._unreported.discard(descriptor)
+            self._patience.forget(descriptor)
             self._ended += 1
             with contextlib.suppress(OSError):  # it is closed and therefore no longer in the set
                 if self._writers.knows(descriptor):
@@ -279,7 +267,7 @@ class Readers:
             is_known = True
         self._writers.add(descriptor, call, is_full=is_full)
         if not is_known:
-            is_unreported = descriptor in self._unreported
+            is_unreported = self._patience.is_unreported(descriptor)
             self._watch(descriptor, _CLOSE_EVENTS if is_unreported else _WANTED_EVENTS)
         if not is_full:
             self._wake_turns()
@@ -303,14 +291,7 @@ class Readers:
         """The next input is in no hurry, and may wait so long. Only for use within the call itself,
         which has read everything. It holds for one call, and not for one that `call_again` or the
         peer's close asks for."""
-        if self._trios == -1:
-            return
-        until = monotonic() + seconds
-        if not self._patient or until < self._patient_until:
-            self._patient_until = until
-        self._patient[descriptor] = until
-        if descriptor not in self._unreported:
-            self._unreported.add(descriptor)
+        if self._trios != -1 and self._patience.begin(descriptor, monotonic() + seconds):
             self._watch(descriptor, _CLOSE_EVENTS)
 
     def call_in_turns(self, step: Callable[[], bool]) -> None:
@@ -420,15 +401,16 @@ class Readers:
         Raises: what an urgent call or one from another thread raises.
         """
         self._trio_is_ready = False
-        if self._patient:
-            seconds_max = max(0.0, min(seconds_max, self._patient_until - monotonic()))
+        patience = self._patience
+        if patience:
+            seconds_max = max(0.0, min(seconds_max, patience.until - monotonic()))
         is_busy = self._is_busy()
         found = self._epoll.poll(0.0 if is_busy else seconds_max, FOUND_AT_ONCE_MAX)
-        if not found and not is_busy and not self._patient:
+        if not found and not is_busy and not patience:
             return False
         begun = monotonic()
-        if self._patient and begun >= self._patient_until:
-            self._queue_patient(begun + TOGETHER_SECONDS)
+        if patience and begun >= patience.until:
+            self._queue_patient(begun)
         if not found and not self._is_busy():
             return False
         watchdog = self._watchdog
@@ -482,7 +464,7 @@ class Readers:
                         continue
                 if events != _INPUT:
                     self._closed.add(descriptor)
-                    self._patient.pop(descriptor, None)
+                    self._patience.end(descriptor)
                 if descriptor not in waiting:
                     waiting.add(descriptor)
                     self._put(descriptor, is_much=descriptor in self._much)
@@ -493,18 +475,10 @@ class Readers:
             self._call_urgent(urgent)
 
     def _queue_patient(self, now: float) -> None:
-        """Those whose time is over by then."""
-        first = inf
-        for descriptor, until in list(self._patient.items()):
-            if until > now:
-                first = min(first, until)
-                continue
-            del self._patient[descriptor]
+        for descriptor in self._patience.ended(now):
             if descriptor not in self._waiting:
                 self._waiting.add(descriptor)
                 self._put(descriptor, is_much=descriptor in self._much)
-        if self._patient:
-            self._patient_until = first
 
     def _call_urgent(self, urgent: list[Callable[[], object]]) -> None:
         watchdog = self._watchdog
@@ -556,8 +530,7 @@ class Readers:
         elif begun - self._alone_since > SHARED_SECONDS:
             self.chunk_bytes_max = self._chunk_bytes_max
         size = call()
-        if descriptor in self._unreported and descriptor not in self._patient:
-            self._unreported.discard(descriptor)
+        if self._patience.was_ended(descriptor):
             self._watch(descriptor, _WANTED_EVENTS)
         if share == STRANGERS:
             self._strangers += 1

@@ -12,8 +12,8 @@ import pytest
 import trio
 import trio.testing
 
+from runtime import patience, transport
 from runtime import readers as module
-from runtime import transport
 from runtime.readers import Readers
 from runtime.testing.conditions import eventually
 from runtime.testing.taken_wait import wait_of_loop_is_taken
@@ -386,6 +386,11 @@ def unhurried(pair):
     return take
 
 
+def all_is_reported(readers):
+    """Nobody waits, and the next input of each is reported."""
+    return not readers._patience and not readers._patience._unreported
+
+
 async def test_what_is_in_no_hurry_is_read_together(monkeypatch):
     """Acknowledgements that trickle cost a call for six of them."""
     monkeypatch.setattr(transport, "PATIENCE_SECONDS", 0.2)
@@ -395,7 +400,7 @@ async def test_what_is_in_no_hurry_is_read_together(monkeypatch):
         pair.peer.sendall(b"one")
         await eventually(lambda: pair.got)
         pair.peer.sendall(b"two")
-        await eventually(lambda: readers._patient)
+        await eventually(lambda: readers._patience)
         pair.peer.sendall(b"three")
         await eventually(lambda: len(pair.got) > 1)
         assert pair.got == [b"one", b"twothree"]
@@ -419,7 +424,7 @@ async def test_patience_is_that_of_one_connection_for_one_call(monkeypatch):
         other.peer.sendall(b"other")
         await eventually(lambda: other.got)
         await eventually(lambda: len(patient.got) == 2)
-        assert (readers._patient, readers._unreported) == ({}, set())
+        assert all_is_reported(readers)
         patient.peer.sendall(b"three")
         await eventually(lambda: len(patient.got) == 3)
 
@@ -430,16 +435,13 @@ async def test_what_is_in_no_hurry_does_not_wake_the_loop(monkeypatch):
         pair = new_pair()
         nursery.start_soon(pair.transport.receive_into, unhurried(pair))
         pair.peer.sendall(b"one")
-        await eventually(lambda: readers._patient)
+        await eventually(lambda: readers._patience)
         for _ in range(20):
             pair.peer.sendall(b"more")
             assert readers._epoll.poll(0) == []
         await eventually(lambda: len(pair.got) == 2)
         assert pair.got[1] == b"more" * 20
-        await eventually(
-            lambda: not readers._unreported
-        )  # nothing more came: all is reported again
-        assert not readers._patient
+        await eventually(lambda: all_is_reported(readers))  # nothing more came
         pair.peer.sendall(b"again")
         await eventually(lambda: len(pair.got) == 3)
 
@@ -455,11 +457,11 @@ async def test_who_has_just_become_patient_does_not_end_the_wait_of_others(monke
             pair.peer.sendall(b"two")
         await eventually(lambda: len(short.got) == 2)
         assert long.got == [b"one"]
-        assert len(readers._patient) == 2
+        assert len(readers._patience) == 2
 
 
 async def test_those_whose_times_are_near_are_read_together(monkeypatch):
-    monkeypatch.setattr(module, "TOGETHER_SECONDS", 200.0)
+    monkeypatch.setattr(patience, "TOGETHER_SECONDS", 200.0)
     async with running() as (_readers, nursery, new_pair):
         long, short = new_pair(), new_pair()
         for pair, seconds in ((long, 100.0), (short, 0.02)):
@@ -480,10 +482,10 @@ async def test_a_peer_that_closes_is_not_waited_for(monkeypatch):
             pair.peer.sendall(b"one")
             await eventually(lambda: pair.got)
             pair.peer.sendall(b"two")
-            await eventually(lambda: readers._patient)
+            await eventually(lambda: readers._patience)
             pair.peer.close()
         assert b"".join(pair.got) == b"onetwo"
-        assert (readers._patient, readers._unreported) == ({}, set())
+        assert all_is_reported(readers)
 
 
 async def test_who_leaves_while_its_call_is_put_off_is_forgotten(monkeypatch):
@@ -497,11 +499,11 @@ async def test_who_leaves_while_its_call_is_put_off_is_forgotten(monkeypatch):
 
         nursery.start_soon(receive)
         pair.peer.sendall(b"one")
-        await eventually(lambda: readers._patient)
+        await eventually(lambda: readers._patience)
         pair.peer.sendall(b"two")
-        await eventually(lambda: readers._patient)
+        await eventually(lambda: readers._patience)
         pair.transport.close()
-        assert (readers._patient, readers._unreported) == ({}, set())
+        assert all_is_reported(readers)
 
 
 async def test_what_was_put_off_is_read_when_reading_begins_again(monkeypatch):
@@ -516,7 +518,7 @@ async def test_what_was_put_off_is_read_when_reading_begins_again(monkeypatch):
                 pair.peer.sendall(b"one")
                 await eventually(lambda: pair.got)
                 pair.peer.sendall(b"two")
-                await eventually(lambda: readers._patient)
+                await eventually(lambda: readers._patience)
                 reading.cancel_scope.cancel()
             nursery.start_soon(readers.run)
             await eventually(lambda: len(pair.got) == 2)
