@@ -11,9 +11,11 @@ that expire together do not hold up other work. Their cursors are then stored, e
 which makes many objects that live: the garbage is collected in between (`collect_young`).
 
 As in Pulsar an entry expires by its publish time, or by the time at which its ledger was closed if
-that is earlier: the clock of a producer may be ahead. It expires for every kind of subscription:
-durable ones, those of readers, and every virtual cursor of a broadcast. What expired is not
-delivered any more, also if a consumer has been sent it and does not acknowledge it.
+that is earlier: the clock of a producer may be ahead. It expires for durable subscriptions, with
+every virtual cursor of a broadcast. What expired is not delivered any more, also if a consumer has
+been sent it and does not acknowledge it. As in Pulsar 5.0.1 nothing expires for a subscription that
+is not durable: its position is the place at which a reader reads, it keeps no message in storage,
+and a reader whose place moved would miss messages without an error.
 """
 
 from __future__ import annotations
@@ -125,8 +127,8 @@ async def expire_backlogs(
     ttl_seconds: int,
     clock: Clock,
 ) -> int:
-    """Acknowledge the messages of a topic that are older. In how many ms the next one expires;
-    without a backlog, one that is published now.
+    """Acknowledge the messages of a topic that are older, for its durable subscriptions. In how
+    many ms the next one expires; without a backlog, one that is published now.
 
     Raises: BrokerError PersistenceError: storage cannot give an entry now.
     """
@@ -153,6 +155,8 @@ async def expire_backlogs(
         return times[position]
 
     for subscription in list(subscriptions.values()):
+        if not subscription.durable:
+            continue
         await trio.lowlevel.checkpoint()
         time_ms = await oldest_ms(subscription)
         if time_ms is not None and time_ms + ttl_ms < now_ms:

@@ -58,7 +58,7 @@ async def publish(connection, clock, count, *, start=0):
         await connection.expect(T.SEND_RECEIPT)
 
 
-async def test_old_messages_expire_for_every_subscription():
+async def test_old_messages_expire_for_every_durable_subscription():
     clock = Moved()
     async with running(clock=clock) as broker:
         connection = await broker.connect()
@@ -82,6 +82,26 @@ async def test_old_messages_expire_for_every_subscription():
         await connection.send(c.flow(1, 10))
         message, _ = await connection.expect(T.MESSAGE)
         assert message.message_id.entryId == 5
+
+
+async def test_what_a_reader_has_not_read_yet_does_not_expire_for_it():
+    clock = Moved()
+    async with running(clock=clock, ttlDurationDefaultInSeconds=60) as broker:
+        connection = await broker.connect()
+        await connection.subscribe(TOPIC, "s", consumer_id=1)
+        await connection.subscribe(TOPIC, "reader", consumer_id=2, durable=False)
+        await connection.producer(TOPIC)
+        await publish(connection, clock, 3)
+        clock.seconds += 61
+        await broker.service.services.message_expiry.check()
+        kept = {
+            name: (each.backlog_entries, each.expirations.total)
+            for name, each in broker.topic(TOPIC).subscriptions.items()
+        }
+        assert kept == {"s": (0, 3), "reader": (3, 0)}
+        await connection.send(c.flow(2, 10))
+        message, _ = await connection.expect(T.MESSAGE)
+        assert message.message_id.entryId == 0
 
 
 async def test_a_topic_is_looked_at_when_its_oldest_message_expires_and_not_before():
