@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from compat_tests.clients.builds import build
 from compat_tests.oracle.configuration import properties
 from compat_tests.oracle.distribution import OracleAbsent, require_java
-from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.server_process import ServerFailed, ServerProcess
+from runtime.testing.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

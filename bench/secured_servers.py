@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 from bench import oracle
 from bench.session import DISK_CONFIGURATION, VELA_CONFIGURATION
 from compat_tests.authorized_servers import SECRET, SUPER, token
-from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.pulsar_server import PulsarServer
 from compat_tests.oracle.vela_server import VelaServer
+from runtime.testing.ports import free_ports
 from security.testing.certificates import Authority
 
 if TYPE_CHECKING:

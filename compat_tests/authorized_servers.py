@@ -15,9 +15,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.vela_server import VelaServer
 from compat_tests.servers import oracle, start_all
+from runtime.testing.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

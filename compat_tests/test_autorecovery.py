@@ -19,10 +19,10 @@ from compat_tests.ledger_writing import ENTRIES, a_side, until_auditor_is
 from compat_tests.oracle.apache_bookie import ApacheBookie
 from compat_tests.oracle.bookkeeper_shell import BookKeeperShell, Daemon
 from compat_tests.oracle.distribution import TREE
-from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.vela_autorecovery import VelaAutorecovery
 from compat_tests.oracle.vela_bookie import VelaBookie
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
+from runtime.testing.ports import free_ports
 
 BOOKIES = 5
 LEDGERS = 6

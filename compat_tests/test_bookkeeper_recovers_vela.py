@@ -13,9 +13,9 @@ from autorecovery.fragments import bookies_of
 from compat_tests.ledger_writing import ENTRIES, a_side, until_auditor_is
 from compat_tests.oracle.bookkeeper_shell import BookKeeperShell, Daemon
 from compat_tests.oracle.distribution import TREE
-from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.vela_bookie import VelaBookie
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
+from runtime.testing.ports import free_ports
 
 pytestmark = pytest.mark.slow
 

@@ -17,11 +17,11 @@ import trio
 
 from bookie.process.cluster import initialize_ledgers
 from compat_tests.authorized_servers import SECRET, token
-from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.server_process import ServerFailed
 from compat_tests.oracle.vela_machine import VelaMachine
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
 from metadata.opening import open_store
+from runtime.testing.ports import free_ports
 
 TOPICS = [f"persistent://public/default/several-{number}" for number in range(8)]
 MESSAGES = 20

@@ -22,10 +22,10 @@ import pytest
 from compat_tests.oracle.comparison import play_on_all
 from compat_tests.oracle.configuration import properties
 from compat_tests.oracle.distribution import pulsar_home
-from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.vela_server import VelaServer
 from compat_tests.oracle_differences import what_differs
 from compat_tests.servers import oracle, start_all, wanted
+from runtime.testing.ports import free_ports
 from security.testing.certificates import Authority
 
 if TYPE_CHECKING:

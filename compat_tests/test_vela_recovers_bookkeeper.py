@@ -15,9 +15,9 @@ from compat_tests.ledger_writing import WAIT_SECONDS_MAX, a_side, until_auditor_
 from compat_tests.oracle.apache_bookie import ApacheBookie
 from compat_tests.oracle.bookkeeper_shell import BookKeeperShell
 from compat_tests.oracle.distribution import TREE
-from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.vela_autorecovery import VelaAutorecovery
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
+from runtime.testing.ports import free_ports
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ import urllib.request
 from pathlib import Path
 from typing import final
 
-from compat_tests.oracle.ports import free_ports
+from runtime.testing.ports import free_ports
 
 TREE = Path(__file__).resolve().parents[1]
 VELA = (
@@ -115,7 +115,7 @@ class ServerProcess:
     def wait_ended(self) -> None:
         """Reap it."""
         if self._process is not None:
-            self._process.wait(30)
+            self._process.wait(60)
             self._process = None
 
     def has_ended(self) -> bool:

@@ -25,7 +25,7 @@ from bench.results import Origin, Record, Results
 from bench.rounds import turns, wanted_scenarios
 from bench.scenarios import is_warm
 from bench.session import bench_topics, in_use, server_problems
-from compat_tests.oracle.ports import free_ports
+from runtime.testing.ports import free_ports
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,8 +18,8 @@ from bench import session as session_module
 from bench.disk_room import REMOVED_BYTES_MAX, removed_bytes, used_bytes
 from bench.scenarios import Bench
 from bench.session import Session
-from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.server_process import ServerProcess
+from runtime.testing.ports import free_ports
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,9 +22,10 @@ SECONDS_MAX = 60
 
 
 def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    with_signals = [sys.executable, "-m", "runtime.testing.default_signals"]
     command = [sys.executable, "-m", "cli", "standalone", "--broker-port", "0"]
     return subprocess.Popen(
-        [*command, "--web-port", "0", *arguments],
+        [*with_signals, *command, "--web-port", "0", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -294,6 +295,15 @@ def test_settings_in_any_form_of_java_properties_have_their_effect(tmp_path):
     assert ready.startswith("vela standalone ready: pulsar://broker.example.org:")
 
 
+def has_ipv6():
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 def test_all_addresses_of_ipv6_are_those_of_ipv4_as_well():
     process = start("--in-memory", "--bind-address", "::", PULSAR_PREFIX_bookiePort="0")
     try:

@@ -13,6 +13,7 @@ import pytest
 
 TREE = Path(__file__).parents[2]
 SECONDS_MAX = 60.0
+WITH_SIGNALS = [sys.executable, "-m", "runtime.testing.default_signals"]
 INTERRUPTED = 128 + signal.SIGINT
 SIGNAL_AT_AN_IMPORT = """
 import importlib.abc, os, sys
@@ -31,7 +32,7 @@ def run(tmp_path, module, number, *arguments):
     """`vela` which gets a signal when it imports that module."""
     (tmp_path / "sitecustomize.py").write_text(SIGNAL_AT_AN_IMPORT)
     return subprocess.run(
-        [sys.executable, "-m", "cli", *arguments],
+        [*WITH_SIGNALS, sys.executable, "-m", "cli", *arguments],
         capture_output=True,
         text=True,
         cwd=TREE,

@@ -12,11 +12,13 @@ import subprocess
 import sys
 import time
 import urllib.request
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from runtime.testing.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,16 +28,9 @@ ENVIRONMENT = {
 }
 TREE = Path(__file__).parents[2]
 SECONDS_MAX = 60.0
+WITH_SIGNALS = [sys.executable, "-m", "runtime.testing.default_signals"]
 DROPPED = b" lines were dropped here: stderr could not be written: Broken pipe"
 NO_FRAME = b"\xff" * 64
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 class Standalone:
@@ -46,13 +41,16 @@ class Standalone:
         command = [sys.executable, "-m", "cli", "standalone", *arguments]
         ports = ["--broker-port", str(self.broker_port), "--web-port", str(self.web_port)]
         self.process = subprocess.Popen(
-            ["sh", "-c", shell, "sh", *command, *ports], env=ENVIRONMENT, cwd=TREE, **files
+            [*WITH_SIGNALS, "sh", "-c", shell, "sh", *command, *ports],
+            env=ENVIRONMENT,
+            cwd=TREE,
+            **files,
         )
 
     def answers(self) -> bool:
         url = f"http://127.0.0.1:{self.web_port}/admin/v2/brokers/health"
         try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
+            with urllib.request.urlopen(url, timeout=SECONDS_MAX) as answer:
                 return answer.status == 200
         except OSError:
             return False

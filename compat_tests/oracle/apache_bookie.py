@@ -12,8 +12,8 @@ from kazoo.exceptions import NoNodeError
 
 from compat_tests.oracle.configuration import properties, with_keys
 from compat_tests.oracle.distribution import pulsar_home
-from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.server_process import ServerProcess
+from runtime.testing.ports import free_ports
 
 if TYPE_CHECKING:
     from pathlib import Path

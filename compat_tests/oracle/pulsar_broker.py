@@ -10,9 +10,9 @@ from uuid import uuid4
 from compat_tests.oracle.bookkeeper_shell import small_jvm
 from compat_tests.oracle.configuration import properties, with_keys
 from compat_tests.oracle.distribution import pulsar_home
-from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.redirects import ask
 from compat_tests.oracle.server_process import ServerProcess
+from runtime.testing.ports import free_ports
 
 if TYPE_CHECKING:
     from pathlib import Path

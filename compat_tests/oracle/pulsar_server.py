@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.releases import FIRST, Release
 from compat_tests.oracle.server_process import ServerProcess
+from runtime.testing.ports import free_ports
 
 if TYPE_CHECKING:
     from pathlib import Path

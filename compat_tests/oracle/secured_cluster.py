@@ -23,11 +23,11 @@ from compat_tests.cluster_certificates import ClusterCertificates
 from compat_tests.oracle.bookkeeper_shell import small_jvm
 from compat_tests.oracle.configuration import properties
 from compat_tests.oracle.distribution import TREE, pulsar_home
-from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.vela_autorecovery import VelaAutorecovery
 from compat_tests.oracle.vela_bookie import VelaBookie
 from compat_tests.oracle.vela_broker import VelaBroker
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
+from runtime.testing.ports import free_ports
 
 if TYPE_CHECKING:
     from pathlib import Path

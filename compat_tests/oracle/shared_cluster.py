@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from compat_tests.oracle.apache_bookie import ApacheBookie
-from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.pulsar_broker import CLUSTER, PulsarBroker, initialise_cluster
 from compat_tests.oracle.vela_bookie import VelaBookie
 from compat_tests.oracle.vela_broker import VelaBroker
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
+from runtime.testing.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,8 +6,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from compat_tests.oracle.distribution import TREE
-from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.server_process import ServerProcess
+from runtime.testing.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

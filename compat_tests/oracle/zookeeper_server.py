@@ -7,8 +7,8 @@ import socket
 from typing import TYPE_CHECKING
 
 from compat_tests.oracle.distribution import pulsar_home
-from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.server_process import ServerProcess
+from runtime.testing.ports import free_ports
 
 if TYPE_CHECKING:
     from pathlib import Path

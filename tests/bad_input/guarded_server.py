@@ -11,7 +11,7 @@ import ssl
 import time
 from typing import TYPE_CHECKING, Final, final
 
-from compat_tests.oracle.ports import free_ports
+from runtime.testing.ports import free_ports
 from security.testing.certificates import Authority
 from tests.server_process import VELA, ServerProcess
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compat_tests.oracle.ports import free_ports
+from runtime.testing.ports import free_ports
 from tests.cluster_faults.proxy import DIRECTIONS, Proxies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 SILENCE_SECONDS = 0.3
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import socket
 
 import httpx
 import pytest
@@ -18,6 +17,7 @@ from broker.http.routes import all_routes
 from broker.http.server import AdminApplication
 from broker.net.tests.harness import Connection, T
 from protocol import client as c
+from runtime.testing.ports import free_ports
 from settings.reading import ConfigError, Setting
 from web.callers import CallerRules
 
@@ -65,11 +65,6 @@ def test_listeners_that_cannot_be_used_are_refused(values, told):
         read(**values)
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return listening.getsockname()[1]
-
-
 async def lookup(port, listener):
     stream = await trio.open_tcp_stream("127.0.0.1", port)
     async with stream:
@@ -92,7 +87,7 @@ async def web_lookup(running, listener):
 
 
 async def test_a_client_is_told_the_addresses_of_the_listener_that_it_names():
-    port = free_port()
+    [port] = free_ports(1)
     config = dataclasses.replace(
         DEFAULT_CONFIG, brokerServicePort=port, webServicePort=0, advertisedListeners=BOTH
     )

@@ -2,8 +2,8 @@ import json
 import subprocess
 import sys
 
-from compat_tests.oracle import ports
-from compat_tests.oracle.ports import free_ports
+from runtime.testing import ports
+from runtime.testing.ports import free_ports
 
 SERVERS = 200
 FEW = (19_900, 19_999)
@@ -20,7 +20,7 @@ def test_no_port_is_given_that_another_process_was_given(monkeypatch):
     monkeypatch.setattr(ports, "HIGHEST", FEW[1])
     given = free_ports(40)
     program = (
-        "from compat_tests.oracle import ports\n"
+        "from runtime.testing import ports\n"
         f"ports.LOWEST, ports.HIGHEST = {FEW}\n"
         "print([ports.free_ports(1)[0] for _ in range(40)])"
     )
