@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from math import inf
 
 import trio
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
@@ -41,10 +42,10 @@ from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 from runtime.clock import SystemClock
 from runtime.readers import Readers
+from runtime.testing.conditions import SECONDS_MAX
 from security.caller import Caller
 
 T = pb.BaseCommand
-TIMEOUT_SECONDS = 5.0
 
 
 class Connection:
@@ -64,7 +65,7 @@ class Connection:
     def rid(self):
         return self.client.next_request_id()
 
-    async def next(self, timeout=TIMEOUT_SECONDS):
+    async def next(self, timeout=SECONDS_MAX):
         """The next command, and what follows it; None when the broker has closed."""
         with trio.fail_after(timeout):
             while not self.received:
@@ -81,7 +82,7 @@ class Connection:
                     self.received.append((command, payload))
         return self.received.pop(0)
 
-    async def expect(self, *kinds, timeout=TIMEOUT_SECONDS):
+    async def expect(self, *kinds, timeout=SECONDS_MAX):
         """The next command's content; it must be of one of these types."""
         answer = await self.next(timeout)
         assert answer is not None, f"closed instead of {kinds}"
@@ -91,8 +92,9 @@ class Connection:
         return (content, payload) if command.type == T.MESSAGE else content
 
     async def nothing_more(self, seconds=0.05):
+        """Nothing comes in that time, or until the task is cancelled; PINGs are answered."""
         with trio.move_on_after(seconds):
-            raise AssertionError(await self.next())
+            raise AssertionError(await self.next(inf))
 
     async def closed(self):
         """The broker ends the connection; returns the last ERROR's text."""
@@ -188,6 +190,20 @@ class Harness:
         for _ in range(round(seconds / step_seconds)):
             clock.jump(step_seconds)
             await self.settled()
+
+    async def passing(self, clock, call, step_seconds=0.05):
+        """What a call answers that needs time to pass on a MockClock."""
+        answers = []
+
+        async def ask():
+            answers.append(await call())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await self.settled()
+            while not answers:
+                await self.let_pass(clock, step_seconds, step_seconds)
+        return answers[0]
 
     def session_of(self, attached):
         """The connection of a producer or a consumer."""

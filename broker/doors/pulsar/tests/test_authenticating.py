@@ -202,19 +202,16 @@ def clock(mock_clock):
     return mock_clock
 
 
-async def pass_checks(clock, count=1):
+async def pass_checks(broker, clock, count=1):
     """Let the periodic check run so often."""
-    for _ in range(count):
-        await trio.testing.wait_all_tasks_blocked(0.01)
-        clock.jump(CHECK_SECONDS)
-    await trio.testing.wait_all_tasks_blocked(0.01)
+    await broker.let_pass(clock, count * CHECK_SECONDS, CHECK_SECONDS)
 
 
 async def test_an_expired_token_is_renewed_again_and_again(clock):
     async with guarded() as broker:
         connection = await connected(broker, 5, feature_flags=REFRESHES)
         for _ in range(10):
-            await pass_checks(clock)
+            await pass_checks(broker, clock)
             challenge = await connection.expect(T.AUTH_CHALLENGE)
             assert challenge.challenge.auth_method_name == "token"
             assert challenge.challenge.auth_data == b"PulsarAuthRefresh"
@@ -229,7 +226,7 @@ async def test_an_expired_token_is_renewed_again_and_again(clock):
 async def test_a_token_that_has_not_expired_is_left_alone(clock):
     async with guarded() as broker:
         connection = await connected(broker, 1000, feature_flags=REFRESHES)
-        await pass_checks(clock, 2)
+        await pass_checks(broker, clock, 2)
         await connection.send(c.ping())
         await connection.expect(T.PONG)
 
@@ -237,16 +234,16 @@ async def test_a_token_that_has_not_expired_is_left_alone(clock):
 async def test_a_client_that_cannot_renew_is_disconnected(clock):
     async with guarded() as broker:
         connection = await connected(broker, 5)
-        await pass_checks(clock)
+        await pass_checks(broker, clock)
         assert await connection.next() is None
 
 
 async def test_a_challenge_without_an_answer_ends_the_connection(clock):
     async with guarded() as broker:
         connection = await connected(broker, 5, feature_flags=REFRESHES)
-        await pass_checks(clock)
+        await pass_checks(broker, clock)
         await connection.expect(T.AUTH_CHALLENGE)
-        await pass_checks(clock)
+        await pass_checks(broker, clock)
         assert await connection.next() is None
 
 
@@ -256,13 +253,13 @@ async def test_a_proxy_that_forwards_no_credentials_cannot_renew(clock):
         text = token(sub="proxy", exp=NOW + trio.current_time() + 5)
         fields = {"original_principal": "alice", "feature_flags": REFRESHES}
         await connection.handshake(**with_token(text, **fields))
-        await pass_checks(clock)
+        await pass_checks(broker, clock)
         assert await connection.next() is None
 
 
 async def answered_with(broker, clock, text):
     connection = await connected(broker, 5, feature_flags=REFRESHES)
-    await pass_checks(clock)
+    await pass_checks(broker, clock)
     await connection.expect(T.AUTH_CHALLENGE)
     await connection.send(c.auth_response("token", text.encode()))
     return connection
@@ -304,7 +301,7 @@ async def held(broker, clock, count):
     await connection.producer("t")
     for number in range(count):
         await connection.publish(number)
-    await pass_checks(clock)
+    await pass_checks(broker, clock)
     while (await connection.next())[0].type != T.AUTH_CHALLENGE:
         pass
     return connection
@@ -318,7 +315,7 @@ async def test_a_client_that_is_held_by_a_publish_rate_is_not_late_with_its_answ
         connection = await held(broker, clock, 8)
         at = NOW + trio.current_time() + 1000
         await connection.send(c.auth_response("token", token(exp=at).encode()))
-        await pass_checks(clock, 20)
+        await pass_checks(broker, clock, 20)
         assert broker.topic("t").published.messages() == 8
         assert session_of(broker).lease.identity.expires_at == pytest.approx(at, abs=1)
 
@@ -326,7 +323,7 @@ async def test_a_client_that_is_held_by_a_publish_rate_is_not_late_with_its_answ
 async def test_a_held_client_that_never_answers_is_disconnected_in_the_end(clock):
     async with guarded(**SLOW) as broker:
         await held(broker, clock, 500)
-        await pass_checks(clock, 10)
+        await pass_checks(broker, clock, 10)
         assert broker.service.connections.open
-        await pass_checks(clock, int(UNREAD_SECONDS_MAX / CHECK_SECONDS))
+        await pass_checks(broker, clock, int(UNREAD_SECONDS_MAX / CHECK_SECONDS))
         assert not broker.service.connections.open

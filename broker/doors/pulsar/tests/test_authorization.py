@@ -198,7 +198,7 @@ async def test_a_grant_that_another_broker_revokes_ends_what_is_open_here():
         await other.change_policies(
             "public/default", lambda record: record.with_fields(auth_policies={})
         )
-        assert (await connection.expect(T.CLOSE_PRODUCER, timeout=1.0)).producer_id == 1
+        assert (await connection.expect(T.CLOSE_PRODUCER)).producer_id == 1
         await connection.send(c.producer(TOPIC, 1, connection.rid()))
         assert (await connection.error()).error == E.AuthorizationError
 

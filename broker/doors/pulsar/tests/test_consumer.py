@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import inf
 
 import pytest
 import trio
@@ -39,14 +40,15 @@ async def test_ack_with_a_request_id_is_answered():
 
 
 async def test_a_busy_subscription_leaves_nothing_behind():
-    async with running() as broker:
+    async with running(connectionLivenessCheckTimeoutMillis=60_000) as broker:
         await filled(broker, 0)
         one, two = await broker.connect(), await broker.connect()
         await one.subscribe(TOPIC, "s")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(one.nothing_more, 0.3)
+            nursery.start_soon(one.nothing_more, inf)  # answers the broker's PING
             await two.send(c.subscribe(TOPIC, "s", 1, two.rid()))
             assert (await two.error()).error == E.ConsumerBusy
+            nursery.cancel_scope.cancel()
         await one.stream.aclose()
         await eventually(lambda: not broker.topic(TOPIC).subscriptions["s"].consumers)
         await two.subscribe(TOPIC, "s", 1)

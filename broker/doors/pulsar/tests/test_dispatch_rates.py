@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from broker.doors.pulsar.tests.test_publish_rates import set_namespace
@@ -220,14 +222,13 @@ async def test_without_rates_a_step_asks_for_none(mock_clock):
 async def test_each_copy_of_a_broadcast_counts(mock_clock):
     async with limited() as broker:
         await set_namespace(broker, topicDispatchRate=by_cluster(rate(100)))
-        mock_clock.rate = 10  # a consumer is answered when its position is stored
-        readings = [
-            await Reading(broker, "t", name="all", consumer_id=number).start(
-                consumer_name=f"c{number}", metadata=BROADCAST
-            )
-            for number in range(1, 9)
-        ]
-        mock_clock.rate = 0
+
+        async def start(number):
+            reading = Reading(broker, "t", name="all", consumer_id=number)
+            return await reading.start(consumer_name=f"c{number}", metadata=BROADCAST)
+
+        # A consumer is answered when its position is stored.
+        readings = [await broker.passing(mock_clock, partial(start, n)) for n in range(1, 9)]
         await publish(broker, "t", 50)
         await broker.settled()
         assert readings[0].sent == 100

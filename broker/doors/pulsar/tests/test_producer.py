@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 import trio
 from structlog.testing import capture_logs
@@ -82,12 +84,13 @@ async def test_receipts_come_in_order_with_rising_positions():
 
 
 async def test_a_name_in_use_is_refused_and_free_again_afterwards():
-    async with running() as broker:
+    async with running(connectionLivenessCheckTimeoutMillis=60_000) as broker:
         one, two = await broker.connect(), await broker.connect()
         await one.producer(TOPIC, producer_name="mine", user_provided_producer_name=True)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(one.nothing_more, 0.3)  # answers the broker's PING
+            nursery.start_soon(one.nothing_more, inf)  # answers the broker's PING
             error = await refused(two, producer_name="mine", user_provided_producer_name=True)
+            nursery.cancel_scope.cancel()
         assert error.error == E.ProducerBusy
         assert "'mine' is already connected" in error.message
         await one.send(c.close_producer(1, one.rid()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.doors.pulsar.tests.test_dispatch_rates import SUB, Reading, limited, publish
@@ -174,12 +175,12 @@ async def test_a_broadcast_counts_each_copy_under_the_dispatch_budget(mock_clock
     async with limited() as broker:
         await with_groups(broker, a="g")
         await broker.service.namespaces.resource_groups.create_or_change("g", DISPATCH)
-        mock_clock.rate = 10  # a consumer is answered when its position is stored
-        readers = [
-            await Reading(broker, A).start(metadata=BROADCAST, consumer_name=name)
-            for name in ("one", "two")
-        ]
-        mock_clock.rate = 0
+
+        async def start(name):
+            return await Reading(broker, A).start(metadata=BROADCAST, consumer_name=name)
+
+        # A consumer is answered when its position is stored.
+        readers = [await broker.passing(mock_clock, partial(start, n)) for n in ("one", "two")]
         await publish(broker, A, 40)
         await broker.settled()
         assert 10 <= readers[0].sent <= 12
