@@ -12,7 +12,7 @@ from autorecovery.tests.worlds import recovery_world
 from bookie.process.cluster import initialize_ledgers
 from bookie.process.identity import identity_of
 from metadata.memory_store import MemoryStore
-from runtime.testing.conditions import eventually_answered
+from runtime.testing.conditions import SECONDS_MAX, eventually_answered
 from web.callers import CallerRules
 from web.state import StateApplication
 
@@ -105,7 +105,7 @@ async def running_on(store, keys):
 
 async def fetched(base, path):
     def fetch():
-        with httpx.Client(timeout=10) as client:
+        with httpx.Client(timeout=SECONDS_MAX) as client:
             answer = client.get(base + path)
             return answer.status_code, answer.text
 

@@ -16,6 +16,7 @@ from ledgers.tests.test_cluster_over_tcp import payload
 from metadata.store import MetadataUnavailable, SessionState
 from protocol.bookkeeper.ledger_metadata import LedgerState, encode_ledger_metadata
 from protocol.bookkeeper.paths import ledger_path, underreplicated_path, underreplication_lock_path
+from runtime.testing.conditions import SECONDS_MAX
 
 SIZES = [(2, 2, 2), (3, 2, 2), (3, 3, 2), (4, 2, 2), (3, 3, 3)]
 
@@ -350,7 +351,7 @@ async def test_a_worker_that_is_cancelled_anywhere_keeps_no_lock(has_effect):
             taken = []
             stop = world.store.watch(lock, taken.append)
             worker = world.worker(store)
-            with trio.fail_after(20), store.scope:
+            with trio.fail_after(SECONDS_MAX), store.scope:
                 await worker.run()
             stop()
             were_locked += bool(taken)

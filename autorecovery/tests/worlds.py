@@ -18,7 +18,7 @@ from autorecovery.worker import Incomplete, Outcome, ReplicationWorker
 from ledgers.tests.test_cluster_over_tcp import QUICK, payload, world_of
 from protocol.bookkeeper.ledger_metadata import decode_ledger_metadata
 from protocol.bookkeeper.paths import available_path, ledger_path, read_only_path
-from runtime.testing.conditions import eventually, eventually_answered
+from runtime.testing.conditions import SECONDS_MAX, eventually, eventually_answered
 
 CONFIG = AutorecoveryConfig(
     openLedgerRereplicationGracePeriod=200,
@@ -117,7 +117,7 @@ class RecoveryWorld:
     async def complete(self, worker, ledger_id):
         """Replicate until all copies are there: a bookie that has just started may not be reached
         at once, and a writer may still be replacing a bookie."""
-        with trio.fail_after(20):
+        with trio.fail_after(SECONDS_MAX):
             while True:
                 try:
                     if await worker.replicate(ledger_id) is Outcome.COMPLETE:

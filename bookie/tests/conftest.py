@@ -15,6 +15,7 @@ from bookie.testing.sim_disk import Power, SimDisk
 from bookie.testing.sim_index import SimIndexes
 from protocol.bookkeeper.digests import Digest, DigestType
 from runtime.readers import Readers
+from runtime.testing.conditions import SECONDS_MAX
 
 KEY = b"k" * 20
 DIGEST = Digest(DigestType.CRC32C)
@@ -38,7 +39,7 @@ class RecordingSink:
         self._news = trio.Event()
 
     async def wait_for(self, count):
-        with trio.fail_after(20):
+        with trio.fail_after(SECONDS_MAX):
             while len(self.replies) < count:
                 await self._news.wait()
         return self.replies
@@ -79,7 +80,7 @@ SMALL = BookieConfig(
 
 async def wait_until(condition):
     """Until something outside of the event loop made it true."""
-    with trio.fail_after(10):
+    with trio.fail_after(SECONDS_MAX):
         while not condition():  # noqa: ASYNC110
             await trio.sleep(0.001)
 

@@ -14,6 +14,7 @@ from bookie.entry_runs import FREED_AT_ONCE, EntryRuns
 from bookie.ledger_state import LedgerState
 from bookie.tests.conftest import KEY, RecordingSink, body_or_status, entry, wait_until, whole
 from bookie.write_cache import WriteCache
+from runtime.testing.conditions import SECONDS_MAX
 
 ADDS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=20)
 """(first entry id, number of consecutive entries; 0: a single one, by itself)."""
@@ -121,7 +122,7 @@ async def test_a_ledger_deleted_during_its_adds_leaves_nothing_to_flush(machine)
         await bookie.checkpoint()
         assert await body_or_status(bookie, 1, 0) == 1
         assert await bookie.list_entry_ids(2) == list(range(50))
-        with trio.fail_after(5):
+        with trio.fail_after(SECONDS_MAX):
             assert await bookie.read_entry(2, 49) == whole(2, 49)
 
 

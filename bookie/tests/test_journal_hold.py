@@ -11,6 +11,7 @@ from bookie.journal_turns import AddRun, JournalTurns, is_urgent
 from bookie.testing.sim_disk import SimSubmissions
 from bookie.tests.conftest import KEY, RecordingSink, entry, wait_until, whole
 from bookie.tests.test_full_journal import fill_up
+from runtime.testing.conditions import SECONDS_MAX
 
 HOUR_MS = 3_600_000
 HELD = {"journalAdaptiveGroupWrites": False, "journalMaxGroupWaitMSec": HOUR_MS}
@@ -41,7 +42,7 @@ async def test_a_held_group_is_written_for_a_barrier(machine):
         await add_each(bookie, sink)
         assert sink.replies == []
         assert bookie.statistics().journal_groups == before.journal_groups
-        with trio.fail_after(10):
+        with trio.fail_after(SECONDS_MAX):
             await bookie.force_ledger(1)
         assert sink.replies == [(0, 1, entry_id) for entry_id in range(1, COUNT + 1)]
         assert bookie.statistics().journal_groups == before.journal_groups + 1
@@ -108,7 +109,7 @@ async def test_what_is_held_is_written_at_the_end(machine):
         await nursery.start(bookie.run)
         await known_ledger(bookie)
         await add_each(bookie, sink)
-        with trio.fail_after(10):
+        with trio.fail_after(SECONDS_MAX):
             await bookie.aclose()
         nursery.cancel_scope.cancel()
     assert sink.statuses() == [0] * COUNT
@@ -121,7 +122,7 @@ async def test_fences_and_checkpoints_do_not_wait(machine):
         await known_ledger(bookie)
         sink = RecordingSink()
         await add_each(bookie, sink, 3)
-        with trio.fail_after(10):
+        with trio.fail_after(SECONDS_MAX):
             await bookie.checkpoint()
             await sink.wait_for(3)
             await bookie.fence_ledger(1, KEY)

@@ -13,6 +13,7 @@ from bookie.api import BookieError
 from bookie.bookie import Bookie
 from bookie.errors import BookieRefusesToStart, Corruption, StorageError
 from bookie.tests.conftest import KEY, SMALL, Machine, RecordingSink, body_or_status, entry, whole
+from runtime.testing.conditions import SECONDS_MAX
 
 PAYLOAD = b"x" * 100_000
 ENTRIES = 25
@@ -194,7 +195,7 @@ async def crash_at(operation, seed):
     machine = Machine(replace(CONFIG, journalMaxBackups=0))
     machine.power.crash_after = operation
     sink = RecordingSink()
-    with trio.fail_after(20):
+    with trio.fail_after(SECONDS_MAX):
         await run(machine, sink)
     is_over = machine.power.operations < operation
     acked = {entry_id for status, _ledger, entry_id in sink.replies if not status}

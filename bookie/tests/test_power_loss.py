@@ -16,6 +16,7 @@ from bookie.errors import StorageError
 from bookie.testing.sim_disk import SimSubmissions
 from bookie.tests.conftest import KEY, SMALL, Machine, body_or_status, entry
 from runtime.readers import Readers
+from runtime.testing.conditions import SECONDS_MAX
 
 LEDGERS = 5
 
@@ -203,9 +204,9 @@ async def test_acknowledged_entries_survive_power_loss(seed, submits, is_direct)
     world = World()
     for _life in range(4):
         machine.power.crash_after = machine.power.operations + int(10 ** rng.uniform(0, 3.2))
-        with trio.fail_after(30):
+        with trio.fail_after(SECONDS_MAX):
             await live(machine, world, rng, clean=False, is_direct=is_direct)
         machine.crash(rng)
-    with trio.fail_after(30):
+    with trio.fail_after(SECONDS_MAX):
         await live(machine, world, rng, clean=True, is_direct=is_direct)
         await live(machine, world, rng, clean=True, is_direct=is_direct)

@@ -21,8 +21,8 @@ from bookie.read_turns import (
     ReadTurns,
 )
 from bookie.tests.conftest import KEY, RecordingSink, entry, whole
+from runtime.testing.conditions import SECONDS_MAX
 
-SECONDS_MAX = 10.0
 LONG_SECONDS = 60.0
 """A bound of a wait that no test reaches."""
 

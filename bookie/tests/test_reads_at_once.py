@@ -16,8 +16,8 @@ from bookie.entry_log import EntryLogs
 from bookie.memory_disk import MemoryDisk
 from bookie.read_turns import READS_AT_ONCE_MAX
 from bookie.testing.watched_disk import WatchedDisk
+from runtime.testing.conditions import SECONDS_MAX
 
-SECONDS_MAX = 10.0
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 

@@ -10,6 +10,7 @@ import trio
 from bookie.api import BookieError, Status
 from bookie.errors import DiskFailed
 from bookie.tests.conftest import KEY, RecordingSink, entry, wait_until, whole
+from runtime.testing.conditions import SECONDS_MAX
 
 
 async def test_a_barrier_handed_to_a_stopped_journal_is_refused(machine):
@@ -19,7 +20,7 @@ async def test_a_barrier_handed_to_a_stopped_journal_is_refused(machine):
     await sink.wait_for(1)
     for journal in bookie._journals:
         journal.stop()
-    with trio.fail_after(5):
+    with trio.fail_after(SECONDS_MAX):
         with pytest.raises(BookieError) as caught:
             await bookie.force_ledger(1)
         assert caught.value.status == Status.IO_ERROR
@@ -50,7 +51,7 @@ async def test_a_checkpoint_whose_turn_comes_after_the_end_ends_too(machine):
     await sink.wait_for(1)
     await bookie.aclose()
     checkpoints = bookie.statistics().checkpoints
-    with trio.fail_after(5):
+    with trio.fail_after(SECONDS_MAX):
         await bookie._checkpointer.checkpoint()
     assert bookie.statistics().checkpoints == checkpoints
 
@@ -58,7 +59,7 @@ async def test_a_checkpoint_whose_turn_comes_after_the_end_ends_too(machine):
 async def test_closing_while_checkpoints_run_all_the_time_always_ends(machine):
     for _round in range(20):
         bookie = await machine.open(flushInterval=1)
-        with trio.fail_after(10):
+        with trio.fail_after(SECONDS_MAX):
             async with trio.open_nursery() as nursery:
                 await nursery.start(bookie.run)
                 for _ in range(3):

@@ -14,6 +14,7 @@ from bookie.journal import SUBMITTED_BYTES_MAX, SUBMITTED_RECORDS_MAX
 from bookie.testing.sim_disk import SimSubmissions
 from bookie.tests.conftest import KEY, SMALL, Machine, RecordingSink, entry, wait_until, whole
 from runtime.readers import Readers
+from runtime.testing.conditions import SECONDS_MAX
 
 MEGABYTE = 1 << 20
 
@@ -139,7 +140,7 @@ async def test_a_barrier_waits_for_what_was_submitted(machine, submissions):
         await trio.testing.wait_all_tasks_blocked(0.01)
         assert not done
         submissions.release()
-        with trio.fail_after(10):
+        with trio.fail_after(SECONDS_MAX):
             await wait_until(lambda: done)
         assert done == [[(0, 1, 1)]]
 

@@ -16,7 +16,7 @@ from broker.ground.config import BrokerConfig
 
 def fetch(url):
     import urllib.request
-    with urllib.request.urlopen(url, timeout=30) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return answer.status
 
 async def main():

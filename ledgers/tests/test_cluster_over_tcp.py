@@ -26,6 +26,7 @@ from ledgers.tests.nodes import running_nodes
 from metadata.memory_store import MemoryStore
 from protocol.bookkeeper.paths import available_path
 from runtime.clock import SystemClock
+from runtime.testing.conditions import SECONDS_MAX
 
 CALM = RemoteConfig(
     channels=2,
@@ -37,6 +38,8 @@ CALM = RemoteConfig(
 """Nothing is too late, however busy the machine is."""
 QUICK = replace(CALM, add_timeout_s=0.5, read_timeout_s=0.5)
 """For bookies that do not answer."""
+LESS_QUICK = replace(CALM, add_timeout_s=3.0, read_timeout_s=3.0)
+"""For one that does not, beside others that have to."""
 
 
 class Recorder:
@@ -64,7 +67,7 @@ class Recorder:
         writer.retry()
 
     async def wait_for(self, entry_id):
-        with trio.fail_after(20):
+        with trio.fail_after(SECONDS_MAX):
             while not self.failures and (not self.confirmed or self.confirmed[-1] < entry_id):
                 self.changed = trio.Event()
                 await self.changed.wait()
@@ -97,7 +100,7 @@ class World:
         reader = await self.client().reader(ledger_id)
         last = reader.metadata.last_entry_id if last is None else last
         found = []
-        with trio.fail_after(20):
+        with trio.fail_after(SECONDS_MAX):
             while len(found) <= last:
                 try:
                     found += await reader.read(len(found), last)
@@ -148,7 +151,7 @@ async def test_entries_are_confirmed_in_order_and_read_back(sizes):
 @pytest.mark.parametrize("fault", ["kill", "pause", "cut", "refuse", "late", "disconnect"])
 @pytest.mark.parametrize("sizes", [(2, 2, 2), (3, 2, 2), (3, 3, 2)])
 async def test_a_bookie_that_fails_costs_no_entry_and_no_ledger(sizes, fault):
-    remote = QUICK if fault in {"pause", "late"} else CALM
+    remote = LESS_QUICK if fault in {"pause", "late"} else CALM
     async with world_of(sizes[0] + 1, sizes, remote) as world:
         writer, recorder = await world.writer()
         writer.add_run([payload(number) for number in range(100)])
@@ -207,7 +210,7 @@ async def test_without_enough_bookies_writing_fails_and_works_again_later():
 
 async def until_written(world, count):
     """A new ledger with entries. Connections come back after their back-off."""
-    with trio.fail_after(10):
+    with trio.fail_after(SECONDS_MAX):
         while True:
             writer, recorder = await world.writer()
             writer.add_run([payload(number) for number in range(count)])
@@ -259,7 +262,7 @@ async def test_random_faults_lose_double_and_reorder_nothing(seed):
         number = 0
         async with trio.open_nursery() as nursery:
             nursery.start_soon(faults, world, rng)
-            with trio.fail_after(60):
+            with trio.fail_after(5 * SECONDS_MAX):
                 while number < 600:
                     number += await write_some(world, rng, number, written)
             nursery.cancel_scope.cancel()
@@ -308,7 +311,7 @@ async def write_some(world, rng, number, written):
 
 
 async def recovered(world, ledger_id):
-    with trio.fail_after(20):
+    with trio.fail_after(SECONDS_MAX):
         while True:
             try:
                 return await world.client().recover(ledger_id)

@@ -8,6 +8,7 @@ from metadata.rocks_store import RocksStore
 from metadata.store import MetadataUnavailable, SessionState, VersionConflict
 from metadata.tests.conformance import *  # noqa: F403 - the tests of the contract
 from protocol.errors import BrokerError, ServerError
+from runtime.testing.conditions import SECONDS_MAX
 
 
 @pytest.fixture(params=["memory", "rocks"])
@@ -100,7 +101,7 @@ async def test_a_watch_hears_of_a_write_whose_caller_was_cancelled(tmp_path):
         while not store._write_lock.locked() or store._pending:
             await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
-    with trio.fail_after(20):
+    with trio.fail_after(SECONDS_MAX):
         await store.put("/b", b"", None)
     assert heard == ["/a"]
     assert await store.get("/a") == (b"one", 0)

@@ -11,6 +11,7 @@ import trio
 
 from metadata.rocks_store import RocksStore
 from metadata.store import MetadataFailed, MetadataUnavailable
+from runtime.testing.conditions import SECONDS_MAX
 
 
 @contextmanager
@@ -34,7 +35,10 @@ async def test_a_write_that_failed_ends_the_store_and_loses_nothing_written_befo
         await store.put("/during", b"x" * 100_000, None)
     with pytest.raises(MetadataUnavailable):
         await store.put("/after", b"2", None)
-    with trio.fail_after(5), pytest.raises(MetadataFailed, match=r"check the disk: [^\n]*$"):
+    with (
+        trio.fail_after(SECONDS_MAX),
+        pytest.raises(MetadataFailed, match=r"check the disk: [^\n]*$"),
+    ):
         await store.run()
     await store.aclose()
     store = await RocksStore.open(tmp_path / "metadata")

@@ -225,12 +225,19 @@ def test_ids_that_share_many_bits_are_found_as_fast_as_others(
 ) -> None:
     """Ids are chosen by strangers. With places by their lowest bits, each of these would be looked
     for among all others."""
-    table = extension.ack_table()
-    consumers = [at << shift for at in range(8_000)]
-    begun = time.process_time()
-    for at, consumer in enumerate(consumers):
-        table.put(consumer, at)
-    assert time.process_time() - begun < 0.1
+
+    def seconds_for(consumers: list[int]) -> float:
+        spent = []
+        for _ in range(5):
+            table = extension.ack_table()
+            begun = time.process_time()
+            for at, consumer in enumerate(consumers):
+                table.put(consumer, at)
+            spent.append(time.process_time() - begun)
+        return min(spent)
+
+    others = seconds_for(list(range(8_000)))
+    assert seconds_for([at << shift for at in range(8_000)]) < 20 * others
 
 
 @given(

@@ -10,7 +10,7 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-SECONDS_MAX: Final = 20.0
+SECONDS_MAX: Final = 60.0
 
 
 async def eventually(condition: Callable[[], object], seconds_max: float = SECONDS_MAX) -> None:

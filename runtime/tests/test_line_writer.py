@@ -10,7 +10,7 @@ from pathlib import Path
 from runtime.line_writer import LineWriter
 
 TREE = Path(__file__).resolve().parent.parent.parent
-WAIT_SECONDS_MAX = 30.0
+WAIT_SECONDS_MAX = 60.0
 
 
 class Reader:

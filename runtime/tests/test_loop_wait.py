@@ -11,10 +11,9 @@ import trio.lowlevel
 import trio.testing
 
 from runtime.readers import Readers
-from runtime.testing.conditions import eventually
+from runtime.testing.conditions import SECONDS_MAX, eventually
 from runtime.testing.taken_wait import wait_of_loop_is_taken
 
-TIMEOUT_SECONDS = 5.0
 HOUR_SECONDS = 3600.0
 
 
@@ -38,7 +37,7 @@ async def way(request):
 @asynccontextmanager
 async def running():
     readers = Readers()
-    with trio.fail_after(TIMEOUT_SECONDS):
+    with trio.fail_after(SECONDS_MAX):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(readers.run)
             await trio.testing.wait_all_tasks_blocked()
@@ -152,7 +151,7 @@ async def test_a_failure_of_an_urgent_call_ends_the_readers_and_not_the_loop(way
 
     readers.add_urgent(urgent, fail)
     try:
-        with trio.fail_after(TIMEOUT_SECONDS), pytest.raises(ValueError, match="journal"):
+        with trio.fail_after(SECONDS_MAX), pytest.raises(ValueError, match="journal"):
             await readers.run()
         await trio.lowlevel.checkpoint()
     finally:
@@ -171,7 +170,7 @@ async def test_a_failure_of_a_call_that_has_cancelled_the_readers_is_reported(wa
 
     readers.add_urgent(urgent, fail)
     try:
-        with trio.fail_after(TIMEOUT_SECONDS), pytest.raises(ValueError, match="journal"), scope:
+        with trio.fail_after(SECONDS_MAX), pytest.raises(ValueError, match="journal"), scope:
             await readers.run()
         await trio.lowlevel.checkpoint()
     finally:
@@ -185,7 +184,7 @@ async def test_several_readers_of_a_loop_are_all_served_in_whatever_order_they_e
             await readers.run()
 
     alive = [(Readers(), trio.CancelScope()) for _ in range(3)]
-    with trio.fail_after(TIMEOUT_SECONDS):
+    with trio.fail_after(SECONDS_MAX):
         async with trio.open_nursery() as nursery:
             for each in alive:
                 nursery.start_soon(run, *each)

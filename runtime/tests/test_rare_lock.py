@@ -7,6 +7,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from runtime.locks import RareLock
+from runtime.testing.conditions import SECONDS_MAX
 
 
 async def test_one_task_at_a_time_has_it_in_the_order_of_their_coming() -> None:
@@ -51,7 +52,7 @@ async def test_a_waiting_task_may_be_cancelled() -> None:
         nursery.start_soon(lock.__aenter__)
         await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
-    with trio.fail_after(5):
+    with trio.fail_after(SECONDS_MAX):
         async with lock:
             pass
 
@@ -62,7 +63,7 @@ async def test_a_task_that_is_cancelled_before_it_waits_leaves_it_free() -> None
         scope.cancel()
         async with lock:
             pytest.fail("a cancelled task must not get it")
-    with trio.fail_after(5):
+    with trio.fail_after(SECONDS_MAX):
         async with lock:
             pass
 
@@ -72,6 +73,6 @@ async def test_an_error_inside_frees_it() -> None:
     with pytest.raises(ValueError, match="inside"):
         async with lock:
             raise ValueError("inside")
-    with trio.fail_after(5):
+    with trio.fail_after(SECONDS_MAX):
         async with lock:
             pass

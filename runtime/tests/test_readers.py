@@ -15,11 +15,9 @@ import trio.testing
 from runtime import patience, transport
 from runtime import readers as module
 from runtime.readers import Readers
-from runtime.testing.conditions import eventually
+from runtime.testing.conditions import SECONDS_MAX, eventually
 from runtime.testing.taken_wait import wait_of_loop_is_taken
 from runtime.transport import SocketTransport, Taken
-
-TIMEOUT_SECONDS = 5.0
 
 
 class Pair:
@@ -47,7 +45,7 @@ async def running():
         return pairs[-1]
 
     try:
-        with trio.fail_after(TIMEOUT_SECONDS):
+        with trio.fail_after(SECONDS_MAX):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(readers.run)
                 yield readers, nursery, pair
@@ -282,7 +280,7 @@ async def test_calls_of_threads_keep_their_order_while_reading_begins_and_ends()
         for number in wanted:
             readers.run_sync_soon(calls.append, number)
 
-    with trio.fail_after(TIMEOUT_SECONDS):
+    with trio.fail_after(SECONDS_MAX):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.to_thread.run_sync, ask)
             while len(calls) < len(wanted):
@@ -294,7 +292,7 @@ async def test_calls_of_threads_keep_their_order_while_reading_begins_and_ends()
 
 async def test_a_call_of_a_thread_wakes_a_task_that_waits_for_sockets():
     readers, called = Readers(), trio.Event()
-    with trio.fail_after(TIMEOUT_SECONDS):
+    with trio.fail_after(SECONDS_MAX):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(readers.run)
             await trio.testing.wait_all_tasks_blocked()
@@ -508,7 +506,7 @@ async def test_who_leaves_while_its_call_is_put_off_is_forgotten(monkeypatch):
 
 async def test_what_was_put_off_is_read_when_reading_begins_again(monkeypatch):
     monkeypatch.setattr(transport, "PATIENCE_SECONDS", 100.0)
-    with trio.fail_after(TIMEOUT_SECONDS):
+    with trio.fail_after(SECONDS_MAX):
         async with trio.open_nursery() as nursery:
             readers = Readers()
             pair = Pair(readers)

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 import trio
 
+from runtime.restarts import RestartRules
 from runtime.supervision import Child, ChildFailed, ChildPlan, life_line
 
-WAIT_SECONDS_MAX = 30.0
+WAIT_SECONDS_MAX = 60.0
 TREE = Path(__file__).resolve().parent.parent.parent
 
 
-def plan(*arguments, stop_seconds_max=20.0):
+def plan(*arguments, stop_seconds_max=60.0, first_delay_seconds=0.5):
     return ChildPlan(
         name="sample-1",
         module="runtime.testing.sample_child",
@@ -25,6 +26,7 @@ def plan(*arguments, stop_seconds_max=20.0):
         environment=lambda _ready: os.environ | {"PYTHONPATH": str(TREE)},
         ready_text="sample ready:",
         stop_seconds_max=stop_seconds_max,
+        rules=RestartRules(first_delay_seconds=first_delay_seconds, delay_seconds_max=600.0),
     )
 
 
@@ -100,7 +102,7 @@ async def test_a_child_that_does_not_stop_is_killed(life, nursery):
 
 
 async def test_a_child_that_waits_to_be_started_again_can_be_stopped(life, nursery):
-    family = Family(life)
+    family = Family(life, first_delay_seconds=600.0)
     await nursery.start(family.child.run)
     for count in (1, 2):
         os.kill(family.child.process_id, signal.SIGKILL)

@@ -218,7 +218,7 @@ def busy(seconds):
 
 
 def keep_busy():
-    busy(2 * TURN_SECONDS_MAX)
+    busy(20 * TURN_SECONDS_MAX)  # longer than the process may have to wait for a processor
 
 
 def end_of_write():

@@ -12,12 +12,11 @@ import trio.testing
 
 from runtime import transport, writers
 from runtime.readers import Readers
-from runtime.testing.conditions import eventually
+from runtime.testing.conditions import SECONDS_MAX, eventually
 from runtime.testing.taken_wait import wait_of_loop_is_taken
 from runtime.transport import SocketTransport, Taken
 from runtime.writers import Writers
 
-TIMEOUT_SECONDS = 5.0
 PIECE = bytes(1 << 20)
 
 
@@ -65,7 +64,7 @@ async def way(request):
 async def connected(count=1):
     readers = Readers()
     made = [Connection(readers) for _ in range(count)]
-    with trio.fail_after(TIMEOUT_SECONDS):
+    with trio.fail_after(SECONDS_MAX):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(readers.run)
             await trio.testing.wait_all_tasks_blocked()

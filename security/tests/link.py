@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 import trio
 
+from runtime.testing.conditions import SECONDS_MAX
 from runtime.transport import Taken
 from security.handshakes import Handshakes
 from security.testing.memory import MemoryClient, MemoryTransport
@@ -41,7 +42,7 @@ class Link:
 async def linked(contexts, **options):
     """After the handshake, with the server receiving."""
     link = Link(contexts, **options)
-    with trio.fail_after(10):
+    with trio.fail_after(SECONDS_MAX):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(link.serve)
             await link.client.shake_hands()

@@ -11,7 +11,7 @@ import pytest
 import structlog
 import trio
 
-from runtime.testing.conditions import eventually
+from runtime.testing.conditions import SECONDS_MAX, eventually
 from security.testing.certificates import Authority
 from security.tls import TlsContexts
 from security.tls_rules import TlsRules, violated_rule
@@ -280,7 +280,7 @@ async def test_a_pipe_in_the_place_of_a_file_does_not_stop_the_looks(rules, auth
     first, aside = contexts.current, f"{rules.key_path}.aside"
     os.rename(rules.key_path, aside)
     os.mkfifo(rules.key_path)
-    with structlog.testing.capture_logs() as logs, trio.fail_after(5):
+    with structlog.testing.capture_logs() as logs, trio.fail_after(SECONDS_MAX):
         await contexts.check()
     assert "not a regular file" in logs[0]["reason"]
     assert contexts.current is first

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.send_queue import SendQueue
+from runtime.testing.conditions import SECONDS_MAX
 from runtime.transport import Taken
 from security.handshakes import DECRYPTED_BYTES_MAX
 from security.openssl import FED_BYTES, FED_BYTES_MIN
@@ -154,7 +155,7 @@ async def test_a_receiver_that_stopped_gets_the_rest_when_it_calls_again(context
         link.client.engine.write(message)
         link.client.flush()
     while len(link.bytes) < len(message):
-        with trio.fail_after(5):
+        with trio.fail_after(SECONDS_MAX):
             await link.server.receive_into(stop_at_once)
     assert link.bytes == message
 

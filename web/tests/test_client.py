@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import trio
 
+from runtime.testing.conditions import SECONDS_MAX
 from web.client import CallFailed, fetch
 
 
@@ -43,7 +44,7 @@ async def test_the_status_of_an_answer():
         (b"HTTP/1.1 412 x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 412),
     ):
         async with server(head[:9], head[9:], hang=True) as (url, heard):
-            assert await call("PUT", f"{url}/a/b?c=d", 5) == status
+            assert await call("PUT", f"{url}/a/b?c=d", SECONDS_MAX) == status
             assert heard.startswith(b"PUT /a/b?c=d HTTP/1.1\r\n")
             assert b"Content-Length: 0\r\n" in heard
 
@@ -55,7 +56,7 @@ async def test_the_status_of_an_answer():
 async def test_an_answer_that_is_none_fails(pieces):
     async with server(*pieces) as (url, _heard):
         with pytest.raises(CallFailed, match="PUT http"):
-            await call("PUT", url + "/", 5)
+            await call("PUT", url + "/", SECONDS_MAX)
 
 
 async def test_a_server_that_does_not_answer_fails_in_time():
@@ -69,13 +70,13 @@ async def test_a_body_without_an_end_is_not_read_for_ever():
     chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
     async with server(head, *[chunk] * 40) as (url, _heard):
         with pytest.raises(CallFailed, match="over 1000000 bytes"):
-            await call("GET", url + "/", 20)
+            await call("GET", url + "/", SECONDS_MAX)
 
 
 async def test_the_body_and_the_place_of_an_answer():
     head = b"HTTP/1.1 307 x\r\nLocation: http://other/x?y=z\r\nContent-Length: 5\r\n\r\n"
     async with server(head, b"12", b"345") as (url, heard):
-        answer = await fetch("POST", f"{url}/a", 5, body=b'{"a":1}', body_bytes_max=5)
+        answer = await fetch("POST", f"{url}/a", SECONDS_MAX, body=b'{"a":1}', body_bytes_max=5)
         assert answer == (307, "http://other/x?y=z", b"12345")
         assert b"Content-Length: 7\r\n" in heard
         assert b"Content-Type: application/json\r\n" in heard
@@ -84,18 +85,18 @@ async def test_the_body_and_the_place_of_an_answer():
 async def test_half_a_body_is_no_answer():
     async with server(b"HTTP/1.1 200 x\r\nContent-Length: 5\r\n\r\n12") as (url, _heard):
         with pytest.raises(CallFailed):
-            await call("GET", url + "/", 5)
+            await call("GET", url + "/", SECONDS_MAX)
 
 
 @pytest.mark.parametrize("url", ["", "pulsar://a/", "https://a/", "http://"])
 async def test_other_urls_are_refused(url):
     with pytest.raises(CallFailed, match="is no http URL"):
-        await call("PUT", url, 5)
+        await call("PUT", url, SECONDS_MAX)
 
 
 async def test_nobody_listens():
     with pytest.raises(CallFailed):
-        await call("PUT", "http://127.0.0.1:1/", 5)
+        await call("PUT", "http://127.0.0.1:1/", SECONDS_MAX)
 
 
 @pytest.mark.parametrize(
@@ -103,4 +104,4 @@ async def test_nobody_listens():
 )
 async def test_a_url_that_is_none_is_a_failed_call(host):
     with pytest.raises(CallFailed, match="GET http://"):
-        await call("GET", f"http://{host}/", 5)
+        await call("GET", f"http://{host}/", SECONDS_MAX)

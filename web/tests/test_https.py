@@ -11,7 +11,7 @@ import httpx
 import pytest
 import trio
 
-from runtime.testing.conditions import eventually
+from runtime.testing.conditions import SECONDS_MAX, eventually
 from security.testing.certificates import Authority
 from security.tls import TlsPort
 from security.tls_rules import TlsRules
@@ -67,8 +67,12 @@ def trusting(authority):
     return ssl.create_default_context(cadata=authority.pem.decode())
 
 
+def asking(context):
+    return httpx.AsyncClient(verify=context, timeout=SECONDS_MAX)
+
+
 async def test_requests_are_answered_over_tls(rules, authority):
-    async with serving(rules) as served, httpx.AsyncClient(verify=trusting(authority)) as client:
+    async with serving(rules) as served, asking(trusting(authority)) as client:
         for body in (b"one", bytes(300_000)):
             answer = await client.post(f"{served.url}/x", content=body)
             assert answer.content == body
@@ -80,7 +84,7 @@ async def test_requests_are_answered_over_tls(rules, authority):
 
 
 async def test_a_large_answer_arrives_whole(rules, authority):
-    async with serving(rules) as served, httpx.AsyncClient(verify=trusting(authority)) as client:
+    async with serving(rules) as served, asking(trusting(authority)) as client:
         assert len((await client.get(f"{served.url}/big")).content) == 1_000 * 65_536 + len(b"ok")
 
 
@@ -88,7 +92,7 @@ async def test_the_certificate_of_a_client_is_passed_on(rules, authority, tmp_pa
     context = trusting(authority)
     credentials = authority.issue("the-role")
     context.load_cert_chain(*credentials.write(tmp_path, "client"))
-    async with serving(rules) as served, httpx.AsyncClient(verify=context) as client:
+    async with serving(rules) as served, asking(context) as client:
         await client.get(f"{served.url}/x")
         (scope,) = served.application.scopes
         (pem,) = scope["extensions"]["tls"]["client_cert_chain"]
@@ -99,7 +103,7 @@ async def test_plain_http_is_answered_with_an_alert(rules):
     async with serving(rules) as served:
         stream = await trio.open_tcp_stream("127.0.0.1", served.port)
         await stream.send_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        with trio.fail_after(5):
+        with trio.fail_after(SECONDS_MAX):
             assert (await stream.receive_some())[:1] == b"\x15"
             assert await stream.receive_some() == b""
         await stream.aclose()
@@ -112,7 +116,7 @@ async def test_a_handshake_has_the_deadline_of_a_request(rules):
     async with serving(rules, limits) as served:
         stream = await trio.open_tcp_stream("127.0.0.1", served.port)
         await stream.send_all(b"\x16\x03\x01")
-        with trio.fail_after(5):
+        with trio.fail_after(SECONDS_MAX):
             assert await stream.receive_some() == b""
         await stream.aclose()
         await eventually(lambda: not len(served.server))
@@ -122,7 +126,7 @@ async def test_a_handshake_has_the_deadline_of_a_request(rules):
 async def test_handshakes_that_stand_still_give_way_to_others(rules, authority):
     async with serving(rules) as served:
         idle = [await trio.open_tcp_stream("127.0.0.1", served.port) for _ in range(10)]
-        async with httpx.AsyncClient(verify=trusting(authority)) as client:
+        async with asking(trusting(authority)) as client:
             assert (await client.get(f"{served.url}/x")).status_code == 200
         assert len(served.server) <= 4
         for stream in idle:

@@ -12,6 +12,7 @@ from bookie.net.tests.test_server import batch, fill, peer_of, read, served_book
 from bookie.tests.conftest import wait_until, whole
 from protocol.bookkeeper import messages as m
 from protocol.bookkeeper import v3
+from runtime.testing.conditions import SECONDS_MAX
 
 KB = 1024
 FRAME = 64 * KB
@@ -65,7 +66,7 @@ async def test_long_polls_read_nothing_while_nothing_changes_and_end_with_their_
             reads = bookie.statistics().reads
             await trio.sleep(0.35)
             assert bookie.statistics().reads == reads
-        with trio.fail_after(5):
+        with trio.fail_after(SECONDS_MAX):
             await wait_until(lambda: server.statistics.connections == 0)
         assert server.statistics.reads_pending == 0
 

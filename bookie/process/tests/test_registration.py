@@ -50,7 +50,7 @@ async def until_nodes(store, expected):
 
 
 async def test_a_bookie_is_known_with_its_endpoints(store, registration):
-    await registration.register(1)
+    await registration.register(60)
     stored, _version = await store.get(WRITABLE)
     info = formats.BookieServiceInfoFormat.FromString(stored)
     [endpoint] = info.endpoints
@@ -62,7 +62,7 @@ async def test_a_bookie_is_known_with_its_endpoints(store, registration):
 
 async def test_it_is_ephemeral(store, registration):
     other = store.another_session()
-    await registration.register(1)
+    await registration.register(60)
     await store.aclose()
     assert await nodes(other) == []
 
@@ -71,7 +71,7 @@ async def test_a_full_disk_moves_it_to_the_read_only_ones_and_back(store, disk, 
     seen = []
     other = store.another_session()
     other.watch("/ledgers/available", lambda path: seen.append(path))
-    await registration.register(1)
+    await registration.register(60)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(registration.run)
         disk.writable = False
@@ -87,12 +87,12 @@ async def test_a_full_disk_moves_it_to_the_read_only_ones_and_back(store, disk, 
 
 async def test_a_full_disk_at_start(store, disk, registration):
     disk.writable = False
-    await registration.register(1)
+    await registration.register(60)
     assert await nodes(store) == [READ_ONLY]
 
 
 async def test_a_new_session_registers_again_with_other_content(store, registration):
-    await registration.register(1)
+    await registration.register(60)
     first, _version = await store.get(WRITABLE)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(registration.run)
@@ -109,7 +109,7 @@ async def test_a_new_session_registers_again_with_other_content(store, registrat
 
 
 async def test_a_session_in_doubt_keeps_its_node(store, registration):
-    await registration.register(1)
+    await registration.register(60)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(registration.run)
         store.become(SessionState.IN_DOUBT)
@@ -147,7 +147,7 @@ async def test_an_id_that_is_taken_is_refused(store, registration):
 
 
 async def test_a_node_that_somebody_deletes_is_made_again(store, registration):
-    await registration.register(1)
+    await registration.register(60)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(registration.run)
         await trio.testing.wait_all_tasks_blocked()
@@ -164,12 +164,12 @@ async def test_a_node_made_by_a_request_without_an_answer_is_our_own(store, regi
         raise VersionConflict("sent again by the library")
 
     store.put_ephemeral = unanswered
-    await registration.register(1)
+    await registration.register(60)
     assert registration.path == WRITABLE
 
 
 async def test_an_end_stays_an_end(store, registration):
-    await registration.register(1)
+    await registration.register(60)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(registration.run)
         await trio.testing.wait_all_tasks_blocked()
@@ -217,7 +217,7 @@ async def test_an_end_after_a_cancelled_request_deletes_what_it_made(store, regi
 
 
 async def test_an_end_between_two_states_deletes_both_nodes(store, disk, registration):
-    await registration.register(1)
+    await registration.register(60)
     put_ephemeral, made = store.put_ephemeral, trio.Event()
 
     async def unanswered(path, value):
@@ -237,7 +237,7 @@ async def test_an_end_between_two_states_deletes_both_nodes(store, disk, registr
 
 
 async def test_an_end_spares_the_node_of_another_session(store, registration):
-    await registration.register(1)
+    await registration.register(60)
     await store.delete(WRITABLE)
     await store.another_session().put_ephemeral(WRITABLE, b"another bookie's")
     await registration.unregister()
@@ -247,7 +247,7 @@ async def test_an_end_spares_the_node_of_another_session(store, registration):
 async def test_an_end_does_not_wait_long_for_a_store_out_of_reach(
     store, registration, autojump_clock
 ):
-    await registration.register(1)
+    await registration.register(60)
 
     async def never(_path):
         await trio.sleep_forever()

@@ -31,7 +31,7 @@ from protocol.bookkeeper.paths import (
     read_only_path,
 )
 from runtime.command_line import first_of
-from runtime.testing.conditions import eventually
+from runtime.testing.conditions import SECONDS_MAX, eventually
 
 B1 = Identity("b1", "127.0.0.1", "127.0.0.1")
 
@@ -277,7 +277,7 @@ async def test_ledgers_that_the_metadata_lacks_are_collected_and_no_others(clust
 
 
 def ask(port, path, method="GET", host=None):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS_MAX)
     connection.request(method, path, headers={"Host": host} if host else {})
     answer = connection.getresponse()
     status, body = answer.status, answer.read().decode()
@@ -334,7 +334,7 @@ async def test_an_emptied_metadata_store_deletes_no_ledger_and_ends_the_bookie(c
             assert bookie.bookie.ledger_ids() == [1]
             store.become(SessionState.LOST)
             store.become(SessionState.LIVE)
-            with trio.fail_after(10):
+            with trio.fail_after(SECONDS_MAX):
                 await trio.sleep_forever()
 
     with pytest.raises(BaseExceptionGroup) as caught:

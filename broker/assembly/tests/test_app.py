@@ -23,7 +23,7 @@ from broker.topics.follow.shadow import SHADOW_SOURCE
 from metadata.store import MUST_NOT_EXIST
 from protocol.errors import NotAllowed
 from protocol.topic_name import TopicName
-from runtime.testing.conditions import eventually
+from runtime.testing.conditions import SECONDS_MAX, eventually
 from web.client import fetch
 
 CONFIG = replace(BrokerConfig(), brokerServicePort=0, webServicePort=0)
@@ -107,13 +107,13 @@ async def test_a_broker_by_itself_makes_an_ordinary_topic_of_a_shadow(tmp_path):
         await topic.ledger.change_properties(lambda _: {SHADOW_SOURCE: SOURCE.full})
         await broker.service.unload_topic(SHADOW)
         url = f"{broker.web_service_url}/admin/v2/{SHADOW.full.replace('://', '/')}/properties"
-        assert (await fetch("GET", url, 10, body_bytes_max=10_000)).status == 405
+        assert (await fetch("GET", url, SECONDS_MAX, body_bytes_max=10_000)).status == 405
         query = f"{url}?key={SHADOW_SOURCE}"
-        assert (await fetch("DELETE", query, 10, body_bytes_max=10_000)).status == 204
+        assert (await fetch("DELETE", query, SECONDS_MAX, body_bytes_max=10_000)).status == 204
         topic = await broker.service.get_or_load_topic(SHADOW, create=False)
         assert topic.ledger.entries == 1
         body = json.dumps({SHADOW_SOURCE: SOURCE.full}).encode()
-        answer = await fetch("PUT", url, 10, body=body, body_bytes_max=10_000)
+        answer = await fetch("PUT", url, SECONDS_MAX, body=body, body_bytes_max=10_000)
         assert (answer.status, topic.ledger.properties) == (501, {})
 
 

@@ -26,6 +26,7 @@ from broker.ground.config import DEFAULT_CONFIG
 from broker.net.tests.harness import Connection, T
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
+from runtime.testing.conditions import SECONDS_MAX
 from security.authentication.tests.test_openid import jwk
 from security.authentication.tests.tokens import SECRET, rsa_key, token, unsigned
 from security.caller import Caller
@@ -116,17 +117,32 @@ async def test_a_broker_asks_who_connects_and_who_requests():
 
 async def test_a_token_is_renewed_over_and_over_on_the_clock_of_the_machine():
     async with running_broker(CONFIG, None) as broker:
-        flags = pb.FeatureFlags(supports_auth_refresh=True)
+        for seconds in (1, 8, 64):  # a busy machine may bring a token after its end
+            if await is_renewed(broker, seconds):
+                break
+        else:
+            raise AssertionError("renewed in no time")
 
-        fields = {"auth_method_name": "token", "feature_flags": flags}
-        connection = await connect(broker, auth_data=token(exp=time.time() + 1).encode(), **fields)
-        await connection.expect(T.CONNECTED)
-        for _ in range(2):
-            await connection.expect(T.AUTH_CHALLENGE, timeout=20)
-            late = token(exp=time.time() + 1).encode()
-            await connection.send(c.auth_response("token", late), c.ping())
-            await connection.expect(T.PONG)
-        await connection.stream.aclose()
+
+async def is_renewed(broker, seconds):
+    """With tokens that are good for so long; False: the broker refused one."""
+
+    def good():
+        return token(exp=time.time() + seconds).encode()
+
+    flags = pb.FeatureFlags(supports_auth_refresh=True)
+    connection = await connect(
+        broker, auth_method_name="token", auth_data=good(), feature_flags=flags
+    )
+    kinds = [(await connection.next())[0].type]
+    for _ in range(2):
+        if kinds[-1] != T.ERROR:
+            kinds.append((await connection.next(2 * seconds + SECONDS_MAX))[0].type)
+            await connection.send(c.auth_response("token", good()), c.ping())
+            kinds.append((await connection.next())[0].type)
+    await connection.stream.aclose()
+    assert kinds[-1] == T.ERROR or kinds == [T.CONNECTED, *[T.AUTH_CHALLENGE, T.PONG] * 2]
+    return kinds[-1] != T.ERROR
 
 
 # --- certificates -----------------------------------------------------------------------
@@ -159,7 +175,7 @@ async def test_the_certificate_of_a_client_is_its_credential(tmp_path):
             await trio.aclose_forcefully(plain)
         url = f"{broker.address.web_service_url_tls}/admin/v2/tenants"
         for shown, status in ((context, 200), (without, 401)):
-            async with httpx.AsyncClient(verify=shown) as http:
+            async with httpx.AsyncClient(verify=shown, timeout=SECONDS_MAX) as http:
                 assert (await http.get(url)).status_code == status
 
 

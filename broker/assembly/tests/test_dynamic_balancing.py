@@ -13,7 +13,7 @@ from broker.ground.config import DEFAULT_CONFIG
 from broker.http.clusters.dynamic_configuration import dynamic_keys, with_dynamic
 from metadata.memory_store import MemoryStore
 from protocol.topic_name import TopicName
-from runtime.testing.conditions import eventually
+from runtime.testing.conditions import SECONDS_MAX, eventually
 from web.client import fetch
 
 CONFIG = ClusterBrokerConfig(
@@ -75,7 +75,7 @@ async def two_brokers(**settings):
 
 async def set_key(broker, key, value):
     url = f"{broker.web_service_url}/admin/v2/brokers/configuration/{key}/{value}"
-    answer = await fetch("POST", url, 10.0, body=b"", body_bytes_max=1000)
+    answer = await fetch("POST", url, SECONDS_MAX, body=b"", body_bytes_max=1000)
     assert answer.status in (200, 204), answer.body
 
 
@@ -95,7 +95,7 @@ async def test_splitting_that_is_turned_on_at_one_broker_is_done_by_the_leader()
         assert len(await owners.boundaries("public/default")) == before
         await set_key(other, "loadBalancerAutoBundleSplitEnabled", "true")
         boundaries = before
-        with trio.fail_after(20):
+        with trio.fail_after(SECONDS_MAX):
             while boundaries == before:
                 await trio.sleep(0.01)
                 boundaries = len(await owners.boundaries("public/default"))

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from runtime.testing.conditions import SECONDS_MAX
+
 PROGRAM = """
 import sys
 import trio
@@ -37,7 +39,7 @@ def test_a_start_that_is_cancelled_at_any_step_leaves_no_task():
     """In a process, because a task that nobody ends keeps its loop for ever."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=10
+            [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=SECONDS_MAX
         )
     except subprocess.TimeoutExpired as late:
         pytest.fail(f"does not end when cancelled at step {late.stdout}")

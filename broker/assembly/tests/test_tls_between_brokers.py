@@ -15,6 +15,7 @@ from broker.assembly.parts import StartError
 from broker.assembly.tests.test_dynamic_balancing import two_brokers
 from broker.peers.owner_connection import LinkLost, OwnerConnection
 from protocol.topic_name import TopicName
+from runtime.testing.conditions import SECONDS_MAX
 from security.testing.certificates import Authority
 from settings.reading import ConfigError, Setting, build_config
 
@@ -46,7 +47,7 @@ async def test_requests_go_to_the_other_broker_by_https(keys, authority):
     context = ssl.create_default_context(cadata=authority.pem.decode())
     async with (
         two_brokers(**keys) as (leader, other),
-        httpx.AsyncClient(verify=context) as client,
+        httpx.AsyncClient(verify=context, timeout=SECONDS_MAX) as client,
     ):
         assert leader.web_service_url == other.web_service_url == ""
         topics = [f"non-persistent://public/default/t{number}" for number in range(8)]

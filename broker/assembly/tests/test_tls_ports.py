@@ -16,6 +16,7 @@ from broker.configuration.config_keys import BROKER_KEYS
 from broker.ground.config import DEFAULT_CONFIG
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
+from runtime.testing.conditions import SECONDS_MAX
 from security.testing.certificates import Authority
 from settings.reading import ConfigError, Setting, as_properties, build_config
 
@@ -52,7 +53,7 @@ async def lookup_over_tls(authority, url, topic):
     client = c.Client()
     async with trio.SSLStream(plain, trusting(authority), server_hostname=host) as stream:
         await stream.send_all(c.connect() + c.lookup(topic, 1))
-        with trio.fail_after(10):
+        with trio.fail_after(SECONDS_MAX):
             while True:
                 for command, _ in client.receive(bytes(await stream.receive_some())):
                     if command.type == pb.BaseCommand.LOOKUP_RESPONSE:
@@ -72,7 +73,7 @@ async def test_both_kinds_of_ports_serve_beside_each_other(config, authority):
         answer = await lookup_over_tls(authority, address.broker_service_url_tls, topic)
         assert answer.brokerServiceUrl == address.broker_service_url
         assert answer.brokerServiceUrlTls == address.broker_service_url_tls
-        async with httpx.AsyncClient(verify=trusting(authority)) as http:
+        async with httpx.AsyncClient(verify=trusting(authority), timeout=SECONDS_MAX) as http:
             for base in (address.web_service_url, address.web_service_url_tls):
                 path = f"{base}/lookup/v2/topic/persistent/public/default/t"
                 assert (await http.get(path)).json() == {
@@ -105,7 +106,7 @@ async def test_the_ports_without_tls_can_be_off(config, authority):
         )
         assert not answer.HasField("brokerServiceUrl")
         assert answer.brokerServiceUrlTls == address.broker_service_url_tls
-        async with httpx.AsyncClient(verify=trusting(authority)) as http:
+        async with httpx.AsyncClient(verify=trusting(authority), timeout=SECONDS_MAX) as http:
             base = f"{address.web_service_url_tls}/admin/v2"
             assert (await http.get(f"{base}/brokers/health")).text == "ok"
             assert (await http.get(f"{base}/brokers")).json() == [address.broker_id]

@@ -60,7 +60,7 @@ def publish_and_receive(url: str) -> list[bytes]:
         producer.flush()
         received = []
         for _ in range(50):
-            message = consumer.receive(timeout_millis=20_000)
+            message = consumer.receive(timeout_millis=60_000)
             consumer.acknowledge(message)
             received.append(message.data())
         return received
@@ -73,7 +73,7 @@ async def test_a_broker_whose_numbers_are_all_zero_serves_its_clients(tmp_path):
     assert config.maxMessagePublishBufferSizeInMB == 0
     assert config.maxPendingReadRequestsPerThread == 0
     for directory in (None, tmp_path):
-        with trio.fail_after(60):
+        with trio.fail_after(120):
             async with running_broker(config, directory) as broker:
                 url = broker.broker_service_url
                 received = await trio.to_thread.run_sync(publish_and_receive, url)

@@ -12,13 +12,13 @@ import trio
 from broker.doors.tests import line_door
 from broker.doors.tests.line_door import LineDoor
 from broker.net.listener import BrokerListener
-from broker.net.tests.harness import TIMEOUT_SECONDS, T, running
+from broker.net.tests.harness import T, running
 from broker.topics.subscription.sub_types import SHARED
 from protocol import client as c
 from protocol.metadata import peek_and_payload
 from protocol.topic_name import TopicName
 from runtime.readers import Readers
-from runtime.testing.conditions import eventually
+from runtime.testing.conditions import SECONDS_MAX, eventually
 
 TOPIC = "persistent://public/default/t"
 LINES_MAX = 300
@@ -37,7 +37,7 @@ class Lines:
     async def hear(self, count=1):
         """The next lines."""
         heard = []
-        with trio.fail_after(TIMEOUT_SECONDS):
+        with trio.fail_after(SECONDS_MAX):
             while len(heard) < count:
                 while b"\n" not in self._rest:
                     data = await self.stream.receive_some()

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from broker.ground.operations import CALLS_PER_TURN, Operations, run_owned
 from protocol.errors import PersistenceError
+from runtime.testing.conditions import SECONDS_MAX
 
 KEY = "s"
 
@@ -136,7 +137,7 @@ async def test_an_operation_that_fails_ends_neither_its_queue_nor_the_others(nur
     operations.begin(KEY, lambda: done.set())
     with capture_logs() as lines:
         gate.set()
-        with trio.fail_after(10):
+        with trio.fail_after(SECONDS_MAX):
             await done.wait()
             await trio.testing.wait_all_tasks_blocked()
     assert [line["log_level"] for line in lines] == ["error", "error"]

@@ -13,6 +13,7 @@ from broker.http.topics import messages
 from protocol import client as wire
 from protocol import pulsar_api_pb2 as pb
 from protocol.metadata import peek_and_payload
+from runtime.testing.conditions import SECONDS_MAX
 
 NAME = "public/default/written"
 TOPIC = f"persistent/{NAME}"
@@ -26,7 +27,7 @@ async def publish(url: str, *contents: bytes) -> None:
     async with await trio.open_tcp_stream(host, int(port)) as stream:
 
         async def expect(kind: int, count: int = 1) -> None:
-            with trio.fail_after(30):
+            with trio.fail_after(SECONDS_MAX):
                 while count > 0:
                     data = await stream.receive_some(65536)
                     assert data, "the broker has closed the connection"
@@ -45,7 +46,9 @@ async def shown(broker):
 
     async def show(payload: bytes = b"m", **fields: object) -> httpx.Response:
         await publish(broker.broker_service_url, wire.message(payload, **fields))
-        async with httpx.AsyncClient(base_url=broker.web_service_url) as client:
+        async with httpx.AsyncClient(
+            base_url=broker.web_service_url, timeout=SECONDS_MAX
+        ) as client:
             return await client.get(f"/admin/v2/{TOPIC}/examinemessage")
 
     return show

@@ -15,6 +15,7 @@ from broker.managed_ledger.ledger_table import LedgerRow
 from ledgers.client import LedgerClient
 from protocol import client
 from protocol.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
+from runtime.testing.conditions import SECONDS_MAX
 from web.callers import CallerRules
 
 T = "persistent/public/default"
@@ -38,7 +39,7 @@ async def publish(running, topic, count):
     async with await trio.open_tcp_stream(host, int(port)) as stream:
         await stream.send_all(client.connect() + client.producer(topic, 1, 1))
         sent = False
-        with trio.fail_after(20):
+        with trio.fail_after(SECONDS_MAX):
             while receipts < count:
                 for command, _ in codec.receive(bytes(await stream.receive_some())):
                     receipts += command.HasField("send_receipt")

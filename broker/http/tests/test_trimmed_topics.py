@@ -10,6 +10,7 @@ from broker.http.tests.conftest import CONFIG, Http
 from broker.http.tests.test_topic_layouts import FULL, ROLLING, T, http_of, publish
 from broker.managed_ledger.ledger import ManagedLedger
 from ledgers.client import LedgerClient
+from runtime.testing.conditions import SECONDS_MAX
 
 UNSTORED = "Trim on a non-persistent topic is not allowed"
 
@@ -20,7 +21,7 @@ async def test_the_newest_message_is_not_one_that_was_deleted():
         http = Http(session)
         assert await http("PUT", f"{T}/a/partitions", 1) == (204, None)
         await publish(running, f"{FULL}/a-partition-0", 2)
-        with trio.fail_after(30):
+        with trio.fail_after(SECONDS_MAX):
             while (await http("GET", f"{T}/a-partition-0/internalStats"))[1]["numberOfEntries"]:
                 await trio.lowlevel.checkpoint()  # requests in memory never let others run
 
@@ -88,7 +89,7 @@ async def test_skipping_all_of_nothing_lets_go_of_what_was_consumed_before_an_un
     assert await http("PUT", f"{T}/a/unload") == (204, None)
     assert await entries_of(http, "a") == 3
     assert await http("POST", f"{T}/a/subscription/s/skip_all") == (204, None)
-    with trio.fail_after(20):
+    with trio.fail_after(SECONDS_MAX):
         while await entries_of(http, "a"):
             await trio.lowlevel.checkpoint()
 

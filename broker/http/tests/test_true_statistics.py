@@ -5,7 +5,7 @@ import trio
 from broker.http.tests.test_topic_layouts import publish
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
-from runtime.testing.conditions import eventually
+from runtime.testing.conditions import SECONDS_MAX, eventually
 
 T = "persistent/public/default"
 FULL = "persistent://public/default"
@@ -61,7 +61,7 @@ async def converse(running, *steps):
     host, _, port = running.broker_service_url.rpartition("/")[2].rpartition(":")
     codec = c.Client()
     stream = await trio.open_tcp_stream(host, int(port))
-    with trio.fail_after(20):
+    with trio.fail_after(SECONDS_MAX):
         for frames, kind, count in steps:
             await stream.send_all(b"".join(frames))
             while count > 0:

@@ -12,6 +12,7 @@ from broker.managed_ledger.factory import ManagedLedgerFactory
 from ledgers.client import LedgerClient, LedgerClientConfig
 from ledgers.tests.fake_bookie import FakeBookie
 from metadata.memory_store import MemoryStore
+from runtime.testing.conditions import SECONDS_MAX
 
 NAME = "public/default/persistent/topic"
 
@@ -54,7 +55,7 @@ class Listener:
 
     async def until(self, count):
         """Wait until so many entries were appended."""
-        with trio.fail_after(20):
+        with trio.fail_after(SECONDS_MAX):
             while len(self.appended) < count:
                 self._grown = trio.Event()
                 await self._grown.wait()

@@ -19,6 +19,7 @@ from broker.net.outbox import (
 )
 from runtime.clock import SystemClock
 from runtime.rounds import heavy_rounds
+from runtime.testing.conditions import SECONDS_MAX
 
 
 class FakeTransport:
@@ -124,7 +125,7 @@ async def test_a_step_sends_a_slice_however_much_waits(sizes):
             position += size
         turns.end_turn()
         assert len(transport.taken) <= SEND_BYTES_MAX
-        with trio.fail_after(5):
+        with trio.fail_after(SECONDS_MAX):
             await outbox.wait_drained()
         nursery.cancel_scope.cancel()
     assert bytes(transport.taken) == sent
@@ -152,7 +153,7 @@ async def test_while_messages_are_published_the_writer_sends_short_slices():
         outbox.append(bytes(4 * YIELDING_SEND_BYTES_MAX))
         heavy_rounds().published()
         turns.flush()
-        with trio.fail_after(5):
+        with trio.fail_after(SECONDS_MAX):
             await outbox.wait_drained()
         nursery.cancel_scope.cancel()
     assert transport.sizes == [YIELDING_SEND_BYTES_MAX] * 4

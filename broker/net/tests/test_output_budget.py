@@ -16,6 +16,7 @@ from broker.net.tests.harness import Connection, T, running
 from broker.net.tests.test_outbox import FakeTransport
 from protocol import client as c
 from runtime.clock import SystemClock
+from runtime.testing.conditions import SECONDS_MAX
 
 MB = 1024 * 1024
 
@@ -183,6 +184,6 @@ async def test_a_connection_that_is_not_read_while_outputs_are_short_is_read_aga
 
 
 async def until(condition):
-    with trio.fail_after(10):
+    with trio.fail_after(SECONDS_MAX):
         while not condition():  # noqa: ASYNC110 - what is waited for has no event
             await trio.sleep(0.001)

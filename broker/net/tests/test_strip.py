@@ -18,6 +18,7 @@ from broker.net.strip import FrameStrip
 from broker.net.tests.test_outbox import FakeTransport, budget_of
 from native.broadcast import message_frames, message_heads
 from runtime.readers import Readers
+from runtime.testing.conditions import SECONDS_MAX
 from runtime.transport import SocketTransport
 
 REST = b"\x12\x02\x08\x05"
@@ -90,7 +91,7 @@ def test_strips_and_other_frames_leave_in_the_order_in_which_they_were_put(piece
                 if number % 5 == 0:
                     await trio.lowlevel.checkpoint()
                 assert outbox.pending_bytes == len(expected) - len(transport.taken)
-            with trio.fail_after(5):
+            with trio.fail_after(SECONDS_MAX):
                 await outbox.wait_drained()
             nursery.cancel_scope.cancel()
         assert transport.taken == expected
@@ -181,7 +182,7 @@ async def test_a_socket_gets_strips_larger_than_its_buffer_between_other_frames(
                 expected += b"before" + whole + b"after" + bytes(3000)
                 turns.flush()
             assert outbox.pending_bytes
-            with trio.fail_after(10):
+            with trio.fail_after(SECONDS_MAX):
                 assert await connected.read(len(expected)) == expected
                 await outbox.wait_drained()
             nursery.cancel_scope.cancel()
@@ -201,7 +202,7 @@ async def test_a_connection_that_closes_drops_the_rest_of_a_strip(by_peer):
                 connected.right.close()
             else:
                 outbox.fail("the broker stops")
-            with trio.fail_after(5):
+            with trio.fail_after(SECONDS_MAX):
                 await outbox.wait_drained()
             assert outbox.failed
             assert outbox.pending_bytes == outbox.held_bytes == 0

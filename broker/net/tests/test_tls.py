@@ -11,7 +11,7 @@ import trio
 
 from broker.net.tests.harness import Connection, T, running
 from protocol import client as c
-from runtime.testing.conditions import eventually
+from runtime.testing.conditions import SECONDS_MAX, eventually
 from security.testing.certificates import Authority
 from security.tls import TlsPort
 from security.tls_rules import TlsRules
@@ -85,7 +85,7 @@ async def test_plain_text_on_the_port_for_tls_is_answered_with_an_alert(rules):
         stream = await trio.open_tcp_stream("127.0.0.1", broker.tls_port)
         await stream.send_all(c.connect())
         answer = b""
-        with trio.fail_after(5):
+        with trio.fail_after(SECONDS_MAX):
             while data := await stream.receive_some():
                 answer += data
         assert answer[:1] == b"\x15"
@@ -110,7 +110,7 @@ async def test_a_client_that_does_not_finish_its_handshake_is_closed_in_time(rul
         silent = await trio.open_tcp_stream("127.0.0.1", broker.tls_port)
         begun = await trio.open_tcp_stream("127.0.0.1", broker.tls_port)
         await begun.send_all(b"\x16\x03\x01")
-        with trio.fail_after(5):
+        with trio.fail_after(SECONDS_MAX):
             for stream in (silent, begun):
                 assert await stream.receive_some() == b""
                 await stream.aclose()
@@ -152,7 +152,7 @@ async def test_a_peer_that_does_not_read_holds_back_its_own_messages_only(rules,
             await publisher.expect(T.SEND_RECEIPT)
         count = 0
         while count < 200:
-            answer = await client.next(timeout=20)
+            answer = await client.next()
             assert answer[0].type == T.MESSAGE
             count += 1
 
@@ -170,7 +170,7 @@ async def test_both_versions_are_spoken(rules, authority):
 
             def talk(context=context, port=broker.tls_port):
                 with (
-                    socket.create_connection(("127.0.0.1", port), 5) as plain,
+                    socket.create_connection(("127.0.0.1", port), SECONDS_MAX) as plain,
                     context.wrap_socket(plain, server_hostname="localhost") as secure,
                 ):
                     secure.sendall(c.connect())

@@ -28,7 +28,7 @@ async def fanout(running, *arguments):
         "--rate=50",
         *arguments,
     ]
-    with trio.fail_after(60):
+    with trio.fail_after(240):
         return await trio.to_thread.run_sync(CliRunner().invoke, main, command)
 
 
@@ -206,9 +206,9 @@ async def test_neighbours_are_measured_without_and_beside_the_fan_out(tmp_path):
             running,
             "--consumers=50",
             "--connections=2",
-            "--messages=10",
+            "--messages=40",
             "--neighbour-rate=200",
-            "--neighbour-seconds=0.2",
+            "--neighbour-seconds=1",
             f"--json={path}",
         )
         topics = list(running.service.topics)
@@ -216,9 +216,9 @@ async def test_neighbours_are_measured_without_and_beside_the_fan_out(tmp_path):
     assert result.exit_code == 0, result.output
     report = json.loads(path.read_text())
     found = report["neighbour"]
-    assert (report["received"], found["unread"]) == (500, 0)
+    assert (report["received"], found["unread"]) == (2000, 0)
     assert min(found["topic"]["messages"]) > 0
-    assert found["second subscription"]["messages"] == [ALONE_MESSAGES, 10]
+    assert found["second subscription"]["messages"] == [ALONE_MESSAGES, 40]
     ratio = found["topic"]["beside"]["p99"] / found["topic"]["before"]["p99"]
     assert found["topic"]["ratio"]["p99"] == ratio
     assert "second subscription" in result.output

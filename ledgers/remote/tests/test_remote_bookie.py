@@ -19,6 +19,7 @@ from ledgers.remote.remote_bookie import AddEncoder, RemoteBookie
 from ledgers.tests.nodes import running_nodes
 from protocol.bookkeeper import v2
 from protocol.bookkeeper.digests import Digest, DigestType
+from runtime.testing.conditions import SECONDS_MAX
 
 CALM = RemoteConfig(
     channels=2,
@@ -28,6 +29,7 @@ CALM = RemoteConfig(
     back_off_max_s=0.05,
 )
 """Nothing is too late, however busy the machine is."""
+AWAY = frozenset({Status.UNREACHABLE, Status.TIMED_OUT})
 
 
 class CountedConnects:
@@ -209,7 +211,7 @@ async def test_a_lost_connection_fails_what_is_pending_and_comes_back():
 
 
 async def until_added(bookie, sink, ledger_id, entry_id):
-    with trio.fail_after(10):
+    with trio.fail_after(SECONDS_MAX):
         while True:
             count = len(sink.replies)
             add(bookie, ledger_id, entry_id, 1, sink)
@@ -221,12 +223,12 @@ async def until_added(bookie, sink, ledger_id, entry_id):
 
 async def until_read(bookie, ledger_id, entry_id):
     """The connection of reads comes back after its back-off."""
-    with trio.fail_after(10):
+    with trio.fail_after(SECONDS_MAX):
         while True:
             try:
                 return await bookie.read_entry(ledger_id, entry_id)
             except BookieError as error:
-                if error.status != Status.UNREACHABLE:
+                if error.status not in AWAY:
                     raise
             await trio.sleep(0.01)
 
@@ -252,8 +254,8 @@ async def test_an_add_without_an_answer_fails_and_its_late_answer_counts_for_not
         assert sink.statuses() == [Status.TIMED_OUT] * 2
         node.gate.add_status = lambda *_: Status.IO_ERROR
         node.gate.let_answers_go()
-        with trio.fail_after(10):
-            while not other.replies or other.replies[-1][0] == Status.UNREACHABLE:
+        with trio.fail_after(SECONDS_MAX):
+            while not other.replies or other.replies[-1][0] in AWAY:
                 count = len(other.replies)
                 add(world.bookie, 7, 0, 1, other)
                 await other.wait_for(count + 1)
@@ -302,7 +304,7 @@ async def test_an_explicit_lac_goes_over_a_connection_of_its_own():
         assert world.bookie.connections == 1
         for last in (0, 1):
             body = Digest(DigestType.CRC32C, b"").explicit_lac(7, last)
-            with trio.fail_after(20):
+            with trio.fail_after(SECONDS_MAX):
                 await world.bookie.write_explicit_lac(7, body, KEY)
             assert node.gate.bookie.explicit_lac(7) == body
         assert world.bookie.connections == 2
@@ -382,7 +384,7 @@ async def test_a_hostile_answer_closes_the_connection(answer):
         add(world.bookie, 7, 0, 2, sink)
         await sink.wait_for(2)
         assert set(sink.statuses()) == {Status.UNREACHABLE}
-        with trio.fail_after(5):
+        with trio.fail_after(SECONDS_MAX):
             await closed.wait()
 
 

@@ -20,6 +20,7 @@ from ledgers.remote.tests.test_remote_bookie import CALM
 from protocol.bookkeeper import messages as m
 from protocol.bookkeeper import v3
 from protocol.errors import RemoteProtocolError
+from runtime.testing.conditions import SECONDS_MAX
 from security.testing.certificates import Authority
 from security.tls_client import TlsClientContexts
 from security.tls_rules import TlsClientRules
@@ -128,6 +129,9 @@ async def test_a_peer_that_breaks_the_beginning_is_left(rules, answer, told):
         nursery.start_soon(tcp.run)
         listeners = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
         port = listeners[0].socket.getsockname()[1]
-        with pytest.raises((OSError, RemoteProtocolError), match=told), trio.fail_after(10):
+        with (
+            pytest.raises((OSError, RemoteProtocolError), match=told),
+            trio.fail_after(SECONDS_MAX),
+        ):
             await connect("127.0.0.1", port)
         nursery.cancel_scope.cancel()

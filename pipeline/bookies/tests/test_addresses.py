@@ -102,11 +102,11 @@ def served(path, records):
 
     thread = threading.Thread(target=trio.run, args=(serve,))
     thread.start()
-    assert is_up.wait(20)
+    assert is_up.wait(60)
     yield
     token, scope = tokens[0]
     token.run_sync_soon(scope.cancel)
-    thread.join(20)
+    thread.join(60)
 
 
 def test_a_store_that_processes_share_is_read(tmp_path):

@@ -35,7 +35,7 @@ async def publish(running, payloads):
     async with await trio.open_tcp_stream(host, int(port)) as stream:
         await stream.send_all(client.connect() + client.producer(TOPIC, 1, 1))
         receipts = 0
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             while receipts < len(payloads):
                 for command, _ in codec.receive(bytes(await stream.receive_some())):
                     receipts += command.HasField("send_receipt")
@@ -46,7 +46,7 @@ async def publish(running, payloads):
 
 def stats_of(running):
     path = "admin/v2/persistent/public/default/t/internalStats?metadata=true"
-    with urllib.request.urlopen(f"{running.web_service_url}/{path}", timeout=20) as answer:
+    with urllib.request.urlopen(f"{running.web_service_url}/{path}", timeout=60) as answer:
         return json.load(answer)
 
 

@@ -14,6 +14,7 @@ from broker.topics.topic.tests.dedup_of import dedup_of
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 from protocol.metadata import add_broker_entry_metadata
+from runtime.testing.conditions import SECONDS_MAX
 
 TOPIC = "persistent://public/default/t"
 INT32_MAX, INT32_MIN = 2**31 - 1, -(2**31)
@@ -240,7 +241,7 @@ async def test_a_seek_to_any_time_is_answered(time_ms):
         await connection.expect(T.SEND_RECEIPT)
         await connection.subscribe(TOPIC)
         await connection.send(c.seek(1, 9, publish_time=time_ms))
-        with trio.fail_after(5):
+        with trio.fail_after(SECONDS_MAX):
             await connection.expect(T.CLOSE_CONSUMER)
             await connection.expect(T.SUCCESS, T.ERROR)
 

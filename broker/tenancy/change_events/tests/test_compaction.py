@@ -25,7 +25,7 @@ from broker.topics.topic.log_compaction import (
 )
 from protocol import client as c
 from protocol.topic_name import TopicName
-from runtime.testing.conditions import eventually
+from runtime.testing.conditions import SECONDS_MAX, eventually
 
 FIRST_AT = 20
 B = TopicName.parse("b")
@@ -155,7 +155,7 @@ async def test_a_reader_that_is_slow_misses_nothing_of_two_compactions():
         await connection.send(c.flow(1, 100))
         seen = []
         while not seen or seen[-1] != (B.full, 4):
-            with trio.fail_after(5):
+            with trio.fail_after(SECONDS_MAX):
                 command, payload = await connection.next()
             (message,) = c.received_messages(command, payload)
             value = message.payload

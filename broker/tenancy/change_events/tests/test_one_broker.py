@@ -28,7 +28,7 @@ from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import MetadataError, ServiceNotReady, TopicNotFound
 from protocol.topic_name import PERSISTENT, TopicName
-from runtime.testing.conditions import eventually
+from runtime.testing.conditions import SECONDS_MAX, eventually
 
 NAME = "public/default"
 LOG = TopicName.parse(f"persistent://{NAME}/__change_events")
@@ -137,7 +137,7 @@ async def test_no_rate_of_the_namespace_its_group_or_the_broker_holds_up_policie
         )
         topic = await load(broker)
         await namespaces.change_policies(NAME, lambda record: record.with_fields(**slow))
-        with trio.fail_after(10):
+        with trio.fail_after(SECONDS_MAX):
             for value in range(1, 9):
                 await set_limit(broker, value)
                 assert limit_of(topic) == value
@@ -175,7 +175,7 @@ async def test_without_the_log_topics_have_no_policies_of_their_own():
         await set_limit(broker, 5)
         await broker.service.delete_topic(LOG, force=True)
         await eventually(lambda: limit_of(topic) == 0)
-        with trio.fail_after(10):
+        with trio.fail_after(SECONDS_MAX):
             while limit_of(topic) != 6:
                 # The producer of the log may learn later than its reader that the log is gone.
                 with contextlib.suppress(ServiceNotReady):

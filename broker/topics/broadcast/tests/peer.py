@@ -12,6 +12,7 @@ from broker.assembly.app import running_broker
 from broker.ground.config import BrokerConfig
 from protocol import client
 from protocol import pulsar_api_pb2 as pb
+from runtime.testing.conditions import SECONDS_MAX
 
 TOPIC = "persistent://public/default/areas"
 SHARED = pb.CommandSubscribe.Shared
@@ -84,7 +85,7 @@ class Peer:
     async def send(self, *frames):
         await self.stream.send_all(b"".join(frames))
 
-    async def until(self, condition, seconds=10):
+    async def until(self, condition, seconds=SECONDS_MAX):
         with trio.fail_after(seconds):
             while not condition():
                 await self.news.wait()

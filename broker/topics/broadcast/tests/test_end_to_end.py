@@ -19,12 +19,13 @@ from broker.topics.broadcast.tests.peer import (
 )
 from protocol import client
 from protocol import pulsar_api_pb2 as pb
+from runtime.testing.conditions import SECONDS_MAX
 
 SUCCESS = pb.BaseCommand.SUCCESS
 ERROR = pb.BaseCommand.ERROR
 
 
-async def settled(condition, seconds=10):
+async def settled(condition, seconds=SECONDS_MAX):
     with trio.fail_after(seconds):
         while not condition():  # noqa: ASYNC110
             await trio.sleep(0.01)
@@ -169,7 +170,7 @@ async def call(running, method, path, body=None):
             method=method,
             headers={"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(asked, timeout=5) as answer:
+        with urllib.request.urlopen(asked, timeout=SECONDS_MAX) as answer:
             return answer.read().decode()
 
     return await trio.to_thread.run_sync(request)

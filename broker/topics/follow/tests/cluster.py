@@ -32,6 +32,7 @@ from metadata.store import MUST_NOT_EXIST
 from protocol import client
 from protocol.errors import ServiceNotReady
 from protocol.topic_name import TopicName
+from runtime.testing.conditions import SECONDS_MAX
 
 SOURCE = "persistent://public/default/news"
 SHADOW = "persistent://public/default/news-1"
@@ -182,7 +183,7 @@ def topic_of(running, name):
     return running.service.topics[name]
 
 
-async def settled(condition, seconds=15):
+async def settled(condition, seconds=SECONDS_MAX):
     with trio.fail_after(seconds):
         while not condition():  # noqa: ASYNC110
             await trio.sleep(0.01)

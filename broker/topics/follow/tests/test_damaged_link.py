@@ -22,6 +22,7 @@ from protocol import pulsar_api_pb2 as pb
 from protocol.errors import ServerError
 from protocol.frames import encode_frame
 from protocol.position import ID_MAX, unsigned_id
+from runtime.testing.conditions import SECONDS_MAX
 
 SUCCESS = pb.BaseCommand.SUCCESS
 ERROR = pb.BaseCommand.ERROR
@@ -36,7 +37,7 @@ def backlog(running):
     return topic_of(running, SOURCE).subscriptions["all"].backlog_entries
 
 
-async def subscribed(connection, *consumers, seconds=15, **fields):
+async def subscribed(connection, *consumers, seconds=SECONDS_MAX, **fields):
     """Subscribe as a client does: again after ServiceNotReady."""
     with trio.fail_after(seconds):
         for consumer in consumers:

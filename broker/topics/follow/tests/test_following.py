@@ -29,6 +29,7 @@ from protocol import client
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import TopicNotFound
 from protocol.topic_name import TopicName
+from runtime.testing.conditions import SECONDS_MAX
 from web.client import fetch
 
 SUCCESS = pb.BaseCommand.SUCCESS
@@ -298,7 +299,7 @@ async def test_an_administrator_creates_a_shadow_of_a_topic_that_exists():
             cluster.owners[name] = "b"
             url = f"{b.web_service_url}/admin/v2/{name.replace('://', '/')}"
             body = json.dumps({"PULSAR.SHADOW_SOURCE": source}).encode()
-            answer = await fetch("PUT", url, 10, body=body, body_bytes_max=10_000)
+            answer = await fetch("PUT", url, SECONDS_MAX, body=body, body_bytes_max=10_000)
             assert answer.status == status, answer
         await subscribed(here, (1, "one"), topic=SHADOW)
         await publisher.publish(b"0")

@@ -13,6 +13,7 @@ from broker.topics.subscription.chunks import WHOLE, ChunksWaiting, chunk_slot
 from broker.topics.subscription.sub_types import SHARED
 from broker.topics.subscription.tests.fakes import Bench, FakeLedger, make_data
 from protocol.metadata import peek
+from runtime.testing.conditions import SECONDS_MAX
 
 
 def chunk(name, chunk_id, count, **fields):
@@ -153,7 +154,7 @@ async def test_chunks_of_several_messages_are_each_read_once_for_a_consumer_that
     before = bench.ledger.reads
     for _ in range(9):
         bench.subscription.flow(slow, 1)
-        with trio.fail_after(5):
+        with trio.fail_after(SECONDS_MAX):
             await trio.testing.wait_all_tasks_blocked()
     assert whole(slow) == {"p-1", "p-2", "p-3"}
     assert bench.ledger.reads - before <= 9

@@ -16,7 +16,7 @@ from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import ServerError
 from protocol.topic_name import TopicName
-from runtime.testing.conditions import eventually
+from runtime.testing.conditions import SECONDS_MAX, eventually
 
 TOPIC = "persistent://public/default/t"
 OTHER = "persistent://public/default/other"
@@ -317,7 +317,7 @@ async def test_a_fault_while_messages_are_stored_refuses_them_and_opens_the_topi
             message = c.message(b"x", sequence_id=0)
             await connection.send(b"".join(c.send(1, number, message) for number in range(3)))
             await expect_refused_and_sent_away(connection, 3)
-            with trio.fail_after(5):
+            with trio.fail_after(SECONDS_MAX):
                 await broker.service.unload_topic(TopicName.parse(TOPIC))
         assert "a bug in the storage client" in str([line.get("exc_info") for line in logs])
         (session,) = broker.service.connections.open

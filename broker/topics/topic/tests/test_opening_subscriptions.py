@@ -14,6 +14,7 @@ from broker.topics.subscription.tests.fakes import FakeSession
 from broker.topics.topic.errors import TopicBusy
 from protocol.errors import PersistenceError
 from protocol.topic_name import TopicName
+from runtime.testing.conditions import SECONDS_MAX
 
 TOPIC = "persistent://public/default/t"
 WANTED = SubscriptionRequest(name="s", earliest=True)
@@ -44,7 +45,7 @@ async def test_those_who_came_first_do_not_wait_for_each_other():
 
     async with running() as broker:
         topic = await load(broker)
-        with trio.fail_after(10):
+        with trio.fail_after(SECONDS_MAX):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(turns.run)
                 async with trio.open_nursery() as wanting:
@@ -71,7 +72,7 @@ async def test_when_it_cannot_be_opened_everybody_hears_of_it_and_the_next_may_t
 
     async with running() as broker:
         topic = await load(broker)
-        with monkeypatch.context() as patch, trio.fail_after(10):
+        with monkeypatch.context() as patch, trio.fail_after(SECONDS_MAX):
             patch.setattr(STOCK.__class__, "open", failing)
             async with trio.open_nursery() as wanting:
                 for _ in range(5):
@@ -84,7 +85,7 @@ async def test_when_it_cannot_be_opened_everybody_hears_of_it_and_the_next_may_t
 async def test_who_gives_up_while_it_is_opened_takes_nobody_along():
     async with running() as broker:
         topic = await load(broker)
-        with trio.fail_after(10):
+        with trio.fail_after(SECONDS_MAX):
             async with trio.open_nursery() as nursery:
                 with trio.CancelScope() as given_up:
                     given_up.cancel()
@@ -110,7 +111,7 @@ async def test_a_consumer_that_came_while_a_deletion_waited_keeps_its_subscripti
         topic.attach_consumer(subscription, consumer, WANTED)
         earlier_ends.set()
         await earlier
-        with pytest.raises(TopicBusy), trio.fail_after(10):
+        with pytest.raises(TopicBusy), trio.fail_after(SECONDS_MAX):
             await deletion
         assert topic.subscriptions["s"] is subscription
         await topic.delete_subscription("s", force=True)

@@ -309,7 +309,7 @@ async def test_a_failed_append_sends_its_producers_away_and_drops_what_follows()
         topic = broker.topic(TOPIC)
         set_disk_full(broker, True)
         await one.publish(1)
-        error = await one.expect(T.SEND_ERROR, timeout=10)
+        error = await one.expect(T.SEND_ERROR)
         assert (error.sequence_id, error.error) == (1, ServerError.PersistenceError)
         await one.publish(2)  # the client does not know yet
         assert (await one.expect(T.CLOSE_PRODUCER)).producer_id == 1

@@ -22,6 +22,7 @@ from broker.topics.topic.services import TopicServices
 from broker.topics.topic.tests.dedup_of import dedup_of
 from broker.topics.topic.topic_base import AT_REST
 from protocol import client as c
+from runtime.testing.conditions import SECONDS_MAX
 
 NAME = "persistent://public/default/t"
 SECONDS = 60
@@ -88,7 +89,7 @@ async def unattended(topic):
 
 
 async def until(condition):
-    with trio.fail_after(10):
+    with trio.fail_after(SECONDS_MAX):
         while not condition():  # noqa: ASYNC110 - what is waited for has no event
             await trio.sleep(0.001)
 
