@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -61,7 +62,7 @@ def run(tmp_path):
 
 def ended(process):
     """(exit status, lines of the output)."""
-    output = process.communicate(timeout=60)[0]
+    output = process.communicate(timeout=120)[0]
     return process.returncode, output.splitlines()
 
 
@@ -90,10 +91,12 @@ def test_a_failure_at_night_leaves_the_others_to_run(run):
 
 
 def test_the_end_of_the_time_says_what_had_not_ended(run):
-    status, lines = ended(run({"one": QUICK, "two": SLEEPS}, seconds_max=1))
-
-    assert status == 1
-    assert lines[-1].startswith("FAILED: not done after")
+    for seconds_max in (1, 8, 64):  # the machine may be too busy for a part of no work in a second
+        status, lines = ended(run({"one": QUICK, "two": SLEEPS}, seconds_max=seconds_max))
+        assert status == 1
+        assert lines[-1].startswith("FAILED: not done after")
+        if "4 passed in 0.10s" in lines:
+            break
     assert "4 passed in 0.10s" in lines
 
 
@@ -113,7 +116,8 @@ def test_no_process_of_a_part_is_left(run, tmp_path):
     status, _ = ended(run({"one": LEAVES_A_PROCESS.format(pid_path=str(pid_path))}))
 
     assert status == 0
-    assert not psutil.pid_exists(int(pid_path.read_text()))
+    with suppress(psutil.NoSuchProcess):
+        psutil.Process(int(pid_path.read_text())).wait(60)
 
 
 def test_no_more_parts_run_than_there_are_lanes(run, tmp_path):

@@ -444,15 +444,20 @@ def schema_version_of_odd_length(connection: RawConnection) -> None:
     connection.send(wire.get_schema(topic(), connection.request_id(), b"abc"))
 
 
-def run_case(service_url: str, name: str) -> tuple[tuple[str, ...], list[str]]:
-    """(outcome, error messages) of one case."""
+def run_case(
+    service_url: str,
+    name: str,
+    is_whole: Callable[[tuple[str, ...]], bool] = lambda _seen: True,
+) -> tuple[tuple[str, ...], list[str]]:
+    """(outcome, error messages) of one case; it is waited for longer until `is_whole`."""
     with RawConnection(service_url) as connection:
         if name in NEEDS_NO_CONNECT:
             NEEDS_NO_CONNECT[name](connection)
-            return connection.outcome(is_connected=False, wait_seconds=1.0), connection.texts
+            outcome = connection.outcome(is_connected=False, wait_seconds=1.0, is_whole=is_whole)
+            return outcome, connection.texts
         connection.connect()
         NEEDS_CONNECT[name](connection)
-        return connection.outcome(), connection.texts
+        return connection.outcome(is_whole=is_whole), connection.texts
 
 
 if __name__ == "__main__":

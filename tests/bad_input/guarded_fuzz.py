@@ -142,7 +142,7 @@ def half_open(server: GuardedServer, count: int) -> list[socket.socket]:
     for number in range(count):
         port = (server.binary_port, server.web_port)[number % 2]
         with suppress(OSError):
-            connection = socket.create_connection((HOST, port), 10.0)
+            connection = socket.create_connection((HOST, port), 60.0)
             connection.sendall(hello[:-1] if number % 3 else hello)
             found.append(connection)
     return found
@@ -220,7 +220,7 @@ def fuzz(
         max(waits, default=0),
     )
     outcome.memory_half_open = outcome.memory_peak = server.process.resident_mb()
-    with tls_socket(server, server.binary_port, timeout_seconds=30.0):
+    with tls_socket(server, server.binary_port, timeout_seconds=60.0):
         pass  # one more is served
     for connection in begun:
         connection.close()

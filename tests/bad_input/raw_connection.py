@@ -12,6 +12,8 @@ from protocol import pulsar_api_pb2 as pb
 from protocol.decoding import COMMAND_FIELDS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from protocol.frames import ParsedFrame
 
 Type = pb.BaseCommand
@@ -21,7 +23,7 @@ Type = pb.BaseCommand
 class RawConnection:
     """Blocking; `seen` is everything the broker sent, as short words."""
 
-    def __init__(self, service_url: str, timeout_seconds: float = 10.0) -> None:
+    def __init__(self, service_url: str, timeout_seconds: float = 60.0) -> None:
         address = urlsplit(service_url)
         self._socket = socket.create_connection(
             (address.hostname or "127.0.0.1", address.port or 6650), timeout=timeout_seconds
@@ -30,6 +32,7 @@ class RawConnection:
         self._client = wire.Client()
         self._frames: list[ParsedFrame] = []
         self.is_closed = False
+        self._is_served = False
         self.seen: list[str] = []
         self.texts: list[str] = []
         """Messages of the errors seen."""
@@ -85,24 +88,45 @@ class RawConnection:
         assert command.type == kind, f"got {self.seen[-1]}, not {Type.Type.Name(kind)}"
         return command
 
-    def outcome(self, *, is_connected: bool = True, wait_seconds: float = 3.0) -> tuple[str, ...]:
-        """All that was seen and is still to come, and whether the connection is still served."""
+    def outcome(
+        self,
+        *,
+        is_connected: bool = True,
+        wait_seconds: float = 0.3,
+        is_whole: Callable[[tuple[str, ...]], bool] = lambda _seen: True,
+    ) -> tuple[str, ...]:
+        """All that was seen and is still to come, and whether the connection is still served.
+
+        It is waited for what comes within `wait_seconds` after the answer to a PING, and for longer
+        where `is_whole` says that something is missing.
+        """
+        self._is_served = not is_connected
         if is_connected:
             self.send(wire.ping())
-        deadline = time.monotonic() + wait_seconds
-        is_served = not is_connected
-        while not self.is_closed and (frame := self._next_frame(deadline)) is not None:
+            self._see_until(time.monotonic() + self._timeout_seconds, lambda: self._is_served)
+        # Effects of an earlier command may come after the answer to the PING.
+        self._see_until(time.monotonic() + wait_seconds, lambda: False)
+        self._see_until(
+            time.monotonic() + self._timeout_seconds, lambda: is_whole(self._outcome_now())
+        )
+        return self._outcome_now()
+
+    def _see_until(self, deadline: float, is_over: Callable[[], bool]) -> None:
+        while not (self.is_closed or is_over()):
+            frame = self._next_frame(deadline)
+            if frame is None:
+                return
             if frame[0].type == Type.PONG:
-                is_served = True
-                # Effects of an earlier command may come after the answer to the PING.
-                deadline = min(deadline, time.monotonic() + 0.3)
+                self._is_served = True
             elif frame[0].type == Type.PING:
                 self.send(wire.pong())
             else:
                 self._note(frame[0])
+
+    def _outcome_now(self) -> tuple[str, ...]:
         if self.is_closed:
             return (*self.seen, "closed")
-        return (*self.seen, "open" if is_served else "stuck")
+        return (*self.seen, "open" if self._is_served else "stuck")
 
     def _note(self, command: pb.BaseCommand) -> None:
         content = getattr(command, COMMAND_FIELDS[command.type])

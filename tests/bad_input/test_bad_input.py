@@ -215,9 +215,10 @@ def bystander(service_url: str) -> Iterator[Bystander]:
 
 @pytest.mark.parametrize("name", list(PULSAR))
 def test_the_answer_is_that_of_pulsar(name: str, service_url: str, bystander: Bystander) -> None:
-    outcome, texts = run_case(service_url, name)
-
     expected = {PULSAR[name], DELIBERATELY_DIFFERENT.get(name, PULSAR[name])}
+
+    outcome, texts = run_case(service_url, name, lambda seen: without_reason(seen) in expected)
+
     assert without_reason(outcome) in expected
     assert all(texts), "an error has no message"
     bystander.publish()

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SECONDS = 8.0
+ROUNDS_MAX = 8
+"""As many as a busy machine needs for half of the kinds."""
 GROWTH_KB_MAX = 200_000
 
 
@@ -20,13 +22,18 @@ def test_hostile_http_harms_nobody_else(tmp_path: Path) -> None:
     server.start()
     try:
         server.wait_ready(60)
-        result, counts = fuzz(server, SECONDS, seed=7)
-        assert not server.has_ended(), server.last_lines()
-        assert result.tracebacks == 0, server.last_lines(200)
-        assert result.failures == []
-        assert result.publishes > 0
-        assert result.after_kb - result.before_kb < GROWTH_KB_MAX
-        assert len(counts) >= len(HOSTILE) // 2
+        seen: set[str] = set()
+        for seed in range(7, 7 + ROUNDS_MAX):
+            result, counts = fuzz(server, SECONDS, seed)
+            assert not server.has_ended(), server.last_lines()
+            assert result.tracebacks == 0, server.last_lines(200)
+            assert result.failures == []
+            assert result.publishes > 0
+            assert result.after_kb - result.before_kb < GROWTH_KB_MAX
+            seen.update(counts)
+            if len(seen) >= len(HOSTILE) // 2:
+                break
+        assert len(seen) >= len(HOSTILE) // 2
     finally:
         server.kill()
         server.wait_ended()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def test_nothing_acked_is_lost_and_nothing_reordered(tmp_path: Path) -> None:
     report = Run(
-        Options(rounds=3, seed=3, flush_seconds=2, long_round_share=0.3, directory=tmp_path)
+        Options(rounds=3, seed=3, flush_seconds=4, long_round_share=0.3, directory=tmp_path)
     ).run()
 
     assert report.violations == [], report.summary()
