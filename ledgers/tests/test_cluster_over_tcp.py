@@ -38,7 +38,7 @@ CALM = RemoteConfig(
 """Nothing is too late, however busy the machine is."""
 QUICK = replace(CALM, add_timeout_s=0.5, read_timeout_s=0.5)
 """For bookies that do not answer."""
-LESS_QUICK = replace(CALM, add_timeout_s=3.0, read_timeout_s=3.0)
+LESS_QUICK = replace(CALM, add_timeout_s=1.5, read_timeout_s=1.5)
 """For one that does not, beside others that have to."""
 
 

@@ -70,13 +70,17 @@ reader.join()
 
 FREED = """
 import trio
+from trio.testing import wait_all_tasks_blocked
 from runtime.free_memory import resident_bytes, return_free_memory
 
 async def main():
     async with trio.open_nursery() as nursery:
         if {returned}:
             nursery.start_soon(return_free_memory, 0.02)
-        await trio.sleep(0.1)
+        await wait_all_tasks_blocked()
+        while trio.to_thread.current_default_thread_limiter().borrowed_tokens:
+            await trio.sleep(0.01)
+        await wait_all_tasks_blocked()  # it counts growth from here
         blocks = [bytes(5_000) for _ in range(6_000)]
         kept = blocks[::20]
         grown = resident_bytes()
