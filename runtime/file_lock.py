@@ -23,11 +23,13 @@ class FileInUse(Exception):
 
 
 def take_lock(path: str) -> int:
-    """Create the file if need be, and lock it. Returns the descriptor that keeps the lock.
+    """Create the file if need be, and lock it. Returns the descriptor that keeps the lock. What is
+    in the file is replaced, so a symbolic link to another file is refused.
 
     Raises: FileInUse, OSError.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(path, flags, FILE_MODE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -76,7 +76,9 @@ def _remove_if_left(directory: str) -> None:
         os.rmdir(directory)  # its process ended before it locked it, or will take another one
         return
     path = f"{directory}/{LOCK_NAME}"
-    os.stat(path, follow_symlinks=False)
+    status = os.lstat(path)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        return  # locking it would write into a file that is something else, too
     try:
         lock = take_lock(path)
     except FileInUse:

@@ -86,6 +86,16 @@ def test_a_directory_with_other_files_and_those_of_others_stay(place):
     )
 
 
+@pytest.mark.parametrize("make", [os.symlink, os.link])
+def test_a_lock_that_is_a_link_to_another_file_leaves_that_as_it_is(place, make):
+    """The number of the process was written into it."""
+    (place / "kept").write_text("kept")
+    (place / "vela-test-link").mkdir()
+    make(place / "kept", place / "vela-test-link" / LOCK_NAME)
+    remove_left(PREFIX)
+    assert (place / "kept").read_text() == "kept"
+
+
 def test_a_place_that_cannot_be_listed_is_no_obstacle(place, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(place / "none"))
     remove_left(PREFIX)
