@@ -40,7 +40,7 @@ def threads():
 
 def ended():
     for thread in threads():
-        thread.join(30)
+        thread.join(60)
     return not threads()
 
 

@@ -217,7 +217,7 @@ class Run:
 
 def _http(method: str, url: str) -> str:
     request = urllib.request.Request(url, method=method)
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return str(answer.read().decode())
 
 

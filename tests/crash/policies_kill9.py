@@ -169,7 +169,7 @@ class Run:
             request.add_header("Content-Type", "application/json")
             data = json.dumps(body).encode()
         try:
-            with urllib.request.urlopen(request, data, timeout=30) as answer:
+            with urllib.request.urlopen(request, data, timeout=60) as answer:
                 raw = answer.read()
         except urllib.error.HTTPError as error:
             raise ServerFailed(f"{method} {path}: {error.code} {error.read()!r}") from None
