@@ -193,11 +193,12 @@ def cursor_positions(stage: Stage) -> None:
         name: stage.client.subscribe(topic, name, consumer_type=kind)
         for name, kind in _KINDS.items()
     }
-    wait_until("subscriptionHavePendingRead", True)
+    wait_until("waitingReadOp", True)
     look("empty")
     producer = stage.client.create_producer(topic)
     send_all(producer, [str(number) for number in range(6)])
     received = {name: receive_many(each, 6, acknowledge=False) for name, each in consumers.items()}
+    wait_until("waitingReadOp", True)  # messages arrive before a server reads on
     look("all received")
     for name, each in consumers.items():
         each.acknowledge(received[name][0])
@@ -215,7 +216,9 @@ def cursor_positions(stage: Stage) -> None:
     }
     for each in consumers.values():
         receive_many(each, 4, acknowledge=False)
+    wait_until("waitingReadOp", True)
     look("received again")
     for name in _KINDS:
         assert stage.server.http("POST", f"{path}/subscription/{name}/skip_all")[0] == 204
+    wait_until("waitingReadOp", True)
     look("all skipped")
