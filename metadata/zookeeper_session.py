@@ -23,6 +23,7 @@ taken effect.
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import struct
 import time
@@ -97,6 +98,42 @@ class _AddWatch(NamedTuple):
 
 
 @final
+class _WakePipe:
+    """One end of a pipe, with what kazoo uses of a socket. It gets a byte for each request that
+    waits to be sent. A pair of sockets, as kazoo makes it, is full after 278 of them, and the event
+    loop would wait until a server answers again. A pipe takes 65,536; a request above that fails as
+    on a lost connection."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    @classmethod
+    def pair(cls) -> tuple[_WakePipe, _WakePipe]:
+        """The ends to read and to write."""
+        read, write = os.pipe()
+        os.set_blocking(write, False)
+        return cls(read), cls(write)
+
+    def fileno(self) -> int:
+        """For select; -1 after `close`."""
+        return self._descriptor
+
+    def send(self, data: bytes) -> int:
+        """Raises: OSError: the pipe is full or closed."""
+        return os.write(self._descriptor, data)
+
+    def recv(self, size: int) -> bytes:
+        """Blocks while there is nothing. Raises: OSError."""
+        return os.read(self._descriptor, size)
+
+    def close(self) -> None:
+        """Idempotent."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor != -1:
+            os.close(descriptor)
+
+
+@final
 class _Connection(ConnectionHandler):  # type: ignore[misc]
     """kazoo's connection, which hands every event to `on_event` and keeps the time of the session.
 
@@ -116,6 +153,13 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         self._sent: deque[tuple[int, float]] = deque()
         """Number and time of the requests on this connection that have no answer."""
         self._ping_sent_at = 0.0
+
+    def start(self) -> None:
+        """See kazoo, whose pair of sockets is replaced."""
+        if self.connection_closed.is_set():
+            self._read_sock, self._write_sock = _WakePipe.pair()
+            self.connection_closed.clear()
+        super().start()
 
     def state(self, now: float, *, is_connected: bool) -> SessionState:
         """The state of the first session. LOST is final."""

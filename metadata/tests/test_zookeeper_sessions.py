@@ -238,6 +238,26 @@ async def store_at(peer):
     )
 
 
+async def test_requests_while_no_server_answers_do_not_hold_up_the_event_loop(peer):
+    """After 278 of them it waited until a server answered again, and for a signal as well."""
+    address = ZooKeeperAddress(
+        hosts=f"127.0.0.1:{peer.port}", session_timeout_seconds=TIMEOUT_SECONDS
+    )
+    session = await ZooKeeperSession.open(
+        address, lambda _: None, lambda _: None, connect_seconds_max=SECONDS_MAX
+    )
+    peer.is_silent = True
+    await until(lambda: not session._client.connected)
+
+    def ask():
+        for number in range(2000):
+            session._client.exists_async(f"/{number}")
+
+    with trio.fail_after(SECONDS_MAX):
+        await trio.to_thread.run_sync(ask, abandon_on_cancel=True)
+        await session.aclose()
+
+
 async def test_a_process_that_was_stopped_finds_its_session_over_at_once(peer, monkeypatch):
     """Before kazoo's thread has noticed, and though ZooKeeper would go on with the session."""
     store = await store_at(peer)
