@@ -14,9 +14,9 @@ TREE: Final = Path(__file__).resolve().parent.parent
 ROOMS_ELSEWHERE: Final = {"compat_tests", "bench", "build", "dist"}
 VIRTUAL: Final = ("autojump", "MockClock", "mock_clock")
 """A test on a clock of its own may bound that by whatever it likes."""
-SECOND_ARGUMENT: Final = {"create_connection": 1, "fail_after": 0}
+PLACES: Final = {"create_connection": 1, "fail_after": 0}
 """Where the bound is, if it has no name."""
-BOUNDED: Final = {*SECOND_ARGUMENT, "HTTPConnection", "communicate", "urlopen"}
+BOUNDED: Final = {*PLACES, "HTTPConnection", "communicate", "urlopen"}
 
 
 def _files() -> list[Path]:
@@ -38,7 +38,7 @@ def _name(call: ast.Call) -> str:
 
 def _bounds(call: ast.Call) -> list[float]:
     given = [each.value for each in call.keywords if each.arg == "timeout"]
-    place = SECOND_ARGUMENT.get(_name(call), len(call.args))
+    place = PLACES.get(_name(call), len(call.args))
     given += call.args[place : place + 1]
     return [
         each.value
