@@ -94,7 +94,7 @@ def batch(ledger_id, first, count, size, flags=0, request_id=9):
     return v2.encode_batch_read_request(request)
 
 
-async def raw_answers(port, sent, count, seconds_max):
+async def raw_answers(port, sent, count, seconds_max=SECONDS_MAX):
     """Packets as hexadecimal text, then `closed` or `silent` where one is missing."""
     decoder = PacketDecoder()
     answers = []
