@@ -18,7 +18,7 @@ READY = re.compile(
 ENVIRONMENT = {
     key: value for key, value in os.environ.items() if not key.startswith("PULSAR_PREFIX_")
 }
-SECONDS_MAX = 60
+SECONDS_MAX = 240
 
 
 def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:

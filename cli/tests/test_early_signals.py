@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 TREE = Path(__file__).parents[2]
-SECONDS_MAX = 60.0
+SECONDS_MAX = 240.0
 WITH_SIGNALS = [sys.executable, "-m", "runtime.testing.default_signals"]
 INTERRUPTED = 128 + signal.SIGINT
 SIGNAL_AT_AN_IMPORT = """

@@ -27,7 +27,7 @@ ENVIRONMENT = {
     key: value for key, value in os.environ.items() if not key.startswith("PULSAR_PREFIX_")
 }
 TREE = Path(__file__).parents[2]
-SECONDS_MAX = 60.0
+SECONDS_MAX = 240.0
 WITH_SIGNALS = [sys.executable, "-m", "runtime.testing.default_signals"]
 DROPPED = b" lines were dropped here: stderr could not be written: Broken pipe"
 NO_FRAME = b"\xff" * 64

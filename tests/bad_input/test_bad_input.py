@@ -195,7 +195,7 @@ def service_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server = ServerProcess(tmp_path_factory.mktemp("bad-input"))
     server.start()
     try:
-        server.wait_ready(60)
+        server.wait_ready(240)
         yield server.service_url
         assert not server.has_ended(), server.last_lines()
     finally:

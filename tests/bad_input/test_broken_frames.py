@@ -23,7 +23,7 @@ def test_connections_broken_within_large_frames_take_bounded_memory(tmp_path: Pa
     server = ServerProcess(tmp_path, f"{VELA} --config {config}")
     server.start()
     try:
-        server.wait_ready(60)
+        server.wait_ready(240)
         outcome = run(server, CONNECTIONS, MESSAGE_BYTES)
     finally:
         server.kill()

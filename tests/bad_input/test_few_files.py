@@ -31,7 +31,7 @@ def test_connections_above_the_limit_of_open_files_are_told_why(tmp_path: Path) 
     server = ServerProcess(tmp_path, command)
     server.start()
     try:
-        server.wait_ready(60)
+        server.wait_ready(240)
         assert "ulimit -n" in server.last_lines(200)
         possible = client_connections_within(OPEN_FILES_MAX, HTTP_CONNECTIONS_MAX)
         with ExitStack() as stack:
@@ -64,7 +64,7 @@ def test_idle_http_connections_leave_the_storage_its_files(tmp_path: Path) -> No
     server = ServerProcess(tmp_path, command)
     server.start()
     try:
-        server.wait_ready(60)
+        server.wait_ready(240)
         address = ("127.0.0.1", server.web_port)
         possible = http_connections_within(OPEN_FILES_MAX, HTTP_CONNECTIONS_MAX)
         with ExitStack() as stack:

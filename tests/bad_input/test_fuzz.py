@@ -16,7 +16,7 @@ def test_mutated_frames_end_in_no_traceback_and_a_neighbour_is_served(tmp_path: 
     server = new_server(tmp_path)
     server.start()
     try:
-        server.wait_ready(60)
+        server.wait_ready(240)
         outcome = run(server, SECONDS, seed=7, settle_seconds_max=0.0)
         lines = server.last_lines(200)
     finally:

@@ -27,7 +27,7 @@ def test_strangers_are_refused_and_told_nothing_and_others_are_served(tmp_path: 
     server = GuardedServer(tmp_path)
     server.process.start()
     try:
-        server.process.wait_ready(60)
+        server.process.wait_ready(240)
         outcome = fuzz(
             server,
             SECONDS,

@@ -36,7 +36,7 @@ managedLedgerMinLedgerRolloverTimeMinutes=0
 broadcastSnapshotIntervalMillis=500
 """
 KINDS = ("load", "joining", "early", "start-up")
-READY_SECONDS_MAX = 60.0
+READY_SECONDS_MAX = 240.0
 LAST_MESSAGES = 20
 
 

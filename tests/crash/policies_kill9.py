@@ -32,7 +32,7 @@ managedLedgerMinLedgerRolloverTimeMinutes=0
 TOPICS: Final = 4
 FIELDS: Final = ("maxProducers", "maxConsumers")
 LOAD_SECONDS: Final = (0.2, 4.0)
-READY_SECONDS_MAX: Final = 60.0
+READY_SECONDS_MAX: Final = 240.0
 
 
 @dataclass

@@ -68,7 +68,7 @@ KINDS = {
     "cookie": "bookkeeper/*/current/VERSION",
 }
 """Which files are damaged, by the name in the table."""
-SECONDS_MAX = 60.0
+SECONDS_MAX = 240.0
 JOURNAL_ALIGNMENT = 4096
 
 
