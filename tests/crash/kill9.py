@@ -43,7 +43,7 @@ class Options:
     """Per producer; one that has sent so many is not waited for any more."""
     flush_seconds: float = 3.0
     """An acknowledgement older than that must survive."""
-    ready_seconds_max: float = 60.0
+    ready_seconds_max: float = 240.0
     long_round_share: float = 0.3
     """Rounds that last longer than the flush interval."""
     server_command: str = VELA
