@@ -245,6 +245,7 @@ INTRODUCTION = (
     "event. A client that is not named does not run the scenario, because its",
     "interface has no such thing or another client already shows it.",
     *_WORDS,
+    "[Pulsar 4.0.8 and 5.0.1](pulsar-4-and-5.md) lists the differences between the releases.",
     *PLAYED_AGAIN,
 )
 SPARK_INTRODUCTION = (
