@@ -66,7 +66,7 @@ help:
 	@echo 'make bench-spark  Spark reading topics of Vela and of real Pulsar (Java 17, Maven; "--quick")'
 	@echo 'make token-expiry  stock clients over 1,000 ends of a token each (Java 17, Maven, Go)'
 	@echo 'make strangers  ten minutes of strangers at the ports of a broker with TLS and authentication'
-	@echo 'make crash    kill -9 at 100 random instants under load, twice: subscriptions, a broadcast'
+	@echo 'make crash    kill -9 at 100 random instants under load, three times: subscriptions, a broadcast, policies'
 	@echo 'make damage   one flipped bit at 300 random places of every kind of file'
 	@echo 'make simulate  a cluster under faults on simulated time, disks and network (SEEDS=100 FROM=0 PROCESSES=1 RESULTS=<file>)'
 	@echo 'make cluster-faults  a cluster of processes on real ZooKeeper: 100 instants of thirteen kinds of faults, two hours (Java 17, Maven)'

@@ -29,7 +29,7 @@ def check_available() -> None:
     """Raises: PlotsUnavailable."""
     if importlib.util.find_spec("matplotlib") is None:
         raise PlotsUnavailable(
-            "--png needs matplotlib: pip install 'vela-broker[plots]', or leave --png away"
+            "--png needs matplotlib: pip install matplotlib, or leave --png away"
         )
 
 
