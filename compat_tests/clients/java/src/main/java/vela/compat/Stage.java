@@ -34,7 +34,6 @@ import org.apache.pulsar.client.api.AuthenticationFactory;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.ConsumerBuilder;
 import org.apache.pulsar.client.api.Message;
-import org.apache.pulsar.client.api.MessageIdAdv;
 import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.ProducerBuilder;
 import org.apache.pulsar.client.api.PulsarClient;
@@ -235,10 +234,10 @@ final class Stage implements AutoCloseable {
         form.put("redelivery_count", message.getRedeliveryCount());
         form.put("event_time", message.getEventTime());
         form.put("sequence_id", message.getSequenceId());
-        MessageIdAdv id = (MessageIdAdv) message.getMessageId();
-        form.put("batch_index", id.getBatchIndex());
-        form.put("batch_size", id.getBatchSize());
-        form.put("partition", id.getPartitionIndex());
+        IdFields id = new IdFields(message.getMessageId());
+        form.put("batch_index", id.batchIndex());
+        form.put("batch_size", id.batchSize());
+        form.put("partition", id.partition());
         return form;
     }
 

@@ -9,7 +9,6 @@ import java.util.concurrent.TimeUnit;
 import java.util.regex.Pattern;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.Message;
-import org.apache.pulsar.client.api.MessageIdAdv;
 import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.SubscriptionInitialPosition;
 import org.apache.pulsar.client.api.SubscriptionType;
@@ -42,8 +41,7 @@ final class Topics {
         for (Message<byte[]> message : Stage.receiveAndAck(consumer, 60)) {
             order.computeIfAbsent(message.getKey(), key -> new ArrayList<>())
                     .add(Stage.text(message));
-            placed.put(message.getKey(),
-                    ((MessageIdAdv) message.getMessageId()).getPartitionIndex());
+            placed.put(message.getKey(), new IdFields(message.getMessageId()).partition());
         }
         stage.see("order within a key", order);
         stage.see("where each key went", placed);
