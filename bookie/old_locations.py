@@ -45,6 +45,7 @@ def read_old_locations(
     old = OldLocations()
     if not path.exists():
         return old
+    present = frozenset(log_ids)
     try:
         database = open_index_database(path, may_create=False)
         try:
@@ -55,7 +56,7 @@ def read_old_locations(
                 if ledger_id < 0 or ledger_id in deleted:
                     continue
                 log_id = fmt.split_location(int(unpack_u64(value)[0]))[0]
-                if log_id not in log_ids:
+                if log_id not in present:
                     old.without_log.setdefault(log_id, set()).add(ledger_id)
             old.is_whole = synced is not None and database.sequence() >= synced
         finally:
