@@ -147,6 +147,7 @@ class BroadcastKind:
                 client,
                 cast("SnapshotCursor", cursor),
                 broadcast_custom_metadata(context.topic_name, request.name),
+                force_recovery=context.config.force_recovery,
             )
         subscription = BroadcastSubscription(
             context, cursor, store, self._memory, durable=request.durable

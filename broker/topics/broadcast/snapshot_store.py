@@ -8,7 +8,8 @@ snapshot.
 
 Recovery fences the ledger, takes the last commit, and reads the chunks it lists. A ledger that is
 gone, or proved to lack the commit or a chunk, is reported as lost. If it cannot be read now, the
-subscription fails to open and clients retry: in doubt no position is dropped.
+subscription fails to open and clients retry: in doubt no position is dropped. `force_recovery`
+(managedLedgerForceRecovery) takes such a ledger for lost.
 """
 
 from __future__ import annotations
@@ -82,11 +83,14 @@ class SnapshotStore:
         cursor: SnapshotCursor,
         custom_metadata: Mapping[str, bytes],
         entry_size_bytes_max: int = ENTRY_SIZE_BYTES_MAX,
+        *,
+        force_recovery: bool = False,
     ) -> None:
         self._ledgers = ledgers
         self._cursor = cursor
         self._custom_metadata = custom_metadata
         self._entry_size_bytes_max = entry_size_bytes_max
+        self._force_recovery = force_recovery
         self._places: dict[ChunkKey, ChunkPlace] = {}
         self._ledger: AwaitedLedger | None = None
         self._foreign_id: int | None = None
@@ -121,14 +125,19 @@ class SnapshotStore:
         try:
             return await self._load(ledger_id)
         except (LedgerNotFound, EntryAbsent, SnapshotDamaged) as error:
-            _log.error("virtual_cursors_lost", ledger_id=ledger_id, error=str(error))
-            self.lost = True
-            return {}
+            return self._lost(ledger_id, error)
         except LedgerError as error:
+            if self._force_recovery:
+                return self._lost(ledger_id, error)
             raise BrokerError(
                 ServerError.ServiceNotReady,
                 f"the virtual cursors in ledger {ledger_id} cannot be read now, try again: {error}",
             ) from error
+
+    def _lost(self, ledger_id: int, error: Exception) -> dict[ChunkKey, bytes]:
+        _log.error("virtual_cursors_lost", ledger_id=ledger_id, error=str(error))
+        self.lost = True
+        return {}
 
     async def _load(self, ledger_id: int) -> dict[ChunkKey, bytes]:
         metadata = await self._ledgers.metadata_of(ledger_id)

@@ -45,6 +45,8 @@ class SubscriptionConfig:
     """How long the position of a consumer that has left a broadcast is kept; 0: for ever."""
     broadcast_snapshot_interval_millis: int
     """How often changed positions of a broadcast are stored."""
+    force_recovery: bool
+    """managedLedgerForceRecovery: give up positions of a broadcast that cannot be read."""
     non_durable_linger_seconds: float
     """How long a reader's position is kept for its reconnect after a seek."""
 
@@ -65,6 +67,7 @@ class SubscriptionConfig:
             broadcast_subscription_name_pattern=config.broadcastSubscriptionNamePattern,
             broadcast_virtual_cursor_retention_minutes=config.broadcastVirtualCursorRetentionMinutes,
             broadcast_snapshot_interval_millis=config.broadcastSnapshotIntervalMillis,
+            force_recovery=config.managedLedgerForceRecovery,
             subscription_key_shared_use_consistent_hashing=(
                 config.subscriptionKeySharedUseConsistentHashing
             ),

@@ -277,6 +277,25 @@ async def test_a_snapshot_that_is_proved_to_be_gone_is_lost(autojump_clock):
         assert received(again) == positions[1:]
 
 
+async def test_a_snapshot_that_stays_unreadable_is_given_up_by_force(autojump_clock):
+    async with opened(force_recovery=True) as world:
+        consumer = await world.join("a")
+        await world.subscription.commit()
+        positions = world.publish(3)
+        await settle()
+        world.ack(consumer, positions[0])
+        world.ledger.client.read_error = EntryUnknown("its entry log is gone")
+        await world.crash()
+        again = await world.join("a")
+        await settle()
+        assert received(again) == positions[1:]
+        world.ack(again, positions[1])
+        await world.subscription.commit()
+        world.ledger.client.read_error = None
+        await world.crash()
+        assert world.subscription.cursors.slot_of("a") is not None
+
+
 async def test_a_broadcast_of_readers_ends_with_the_last_of_them(autojump_clock):
     async with opened(durable=False) as world:
         reader = await world.join("r", durable=False)
