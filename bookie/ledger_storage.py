@@ -293,7 +293,11 @@ class LedgerStorage:
                 if attempt == 1 and moved and moved != location:
                     location = moved
                     continue
-                raise StorageError(f"entry log {log_id:x} of {self.directory} is gone") from None
+                raise StorageError(
+                    f"entry log {log_id:x} of {self.directory} is gone: stop the bookie and "
+                    f"restore {log_id:x}.log from a backup, or without one run `vela bookie "
+                    "rebuild-index --skip-damaged`"
+                ) from None
             if data is None:
                 raise StorageError(
                     f"{self.directory}/{log_id:x}.log does not hold entry {ledger_id}:{entry_id} "

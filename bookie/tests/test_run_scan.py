@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookie import entry_log_format as fmt
+from bookie.errors import StorageError
 from bookie.index_memory import MemoryIndex
 from bookie.ledger_state import LedgerState
 from bookie.ledger_storage import LOG_READS_PER_RUN_MAX, LedgerStorage
@@ -166,3 +167,22 @@ def test_a_large_entry_that_compaction_moves_between_its_two_reads_is_found():
     assert storage.read_run(OURS, 0, 1, 1 << 20) == [body]
     assert not moves
     storage.close()
+
+
+def test_a_log_that_is_gone_is_an_error_that_names_the_file_and_the_way_out():
+    disk = MemoryDisk()
+    storage = LedgerStorage(disk, "/l", MemoryIndex(), 1 << 20, 64 << 20)
+    storage.recover()
+    storage.cache.put(LedgerState(OURS), 0, (OURS.to_bytes(8, "big") + bytes(100), b""))
+    storage.flush(storage.cache.swap())
+    storage.cache.flushed()
+    storage.close()
+    log_id, _ = fmt.split_location(storage.index.location(OURS, 0))
+    disk.remove(f"/l/{log_id:x}.log")
+    again = LedgerStorage(disk, "/l", storage.index, 1 << 20, 64 << 20)
+    again.recover()
+    with pytest.raises(
+        StorageError, match=rf"{log_id:x}\.log from a backup.*rebuild-index --skip-damaged"
+    ):
+        again.read_run(OURS, 0, 1, 1 << 20)
+    again.close()
