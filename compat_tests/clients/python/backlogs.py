@@ -167,6 +167,19 @@ def _set_quotas(place: Place, base: str, value: Any) -> None:
     _until(lambda: len(place.ask("GET", f"{base}/backlogQuotaMap")[1] or ()) == count)
 
 
+def _set_quota(place: Place, kind: str, value: dict[str, Any]) -> None:
+    """Of the topic. In force when this returns: real Pulsar reads the policies of a topic a little
+    after it has taken them."""
+    place.set(f"{place.path}/backlogQuota{kind}", value)
+    name = "message_age" if kind == AGE else "destination_storage"
+
+    def is_in_force() -> bool:
+        shown = (place.ask("GET", f"{place.path}/backlogQuotaMap")[1] or {}).get(name, {})
+        return all(shown.get(field) == value[field] for field in value)
+
+    _until(is_in_force)
+
+
 def _until(holds: Callable[[], bool]) -> None:
     end = time.monotonic() + WAIT_SECONDS
     while not holds():
@@ -199,10 +212,9 @@ def _refused(stage: Stage, place: Place, what: str) -> None:
 def backlog_quota_of_size(stage: Stage) -> None:
     """Producers leave at the limit, and return when there is room."""
     place = Place(stage)
-    quota = f"{place.path}/backlogQuota"
     stage.client.subscribe(place.topic, "s").close()
     for policy in ("producer_exception", "producer_request_hold"):
-        place.set(quota, _quota(LIMIT_BYTES, policy=policy))
+        _set_quota(place, "", _quota(LIMIT_BYTES, policy=policy))
         producer = stage.new_client().create_producer(place.topic)
         for _ in range(10):  # The last one exceeds the limit.
             producer.send(PAYLOAD)
@@ -210,10 +222,10 @@ def backlog_quota_of_size(stage: Stage) -> None:
         stage.see("limit", shown["backlogQuotaLimitSize"])
         stage.see("exceeded", LIMIT_BYTES <= shown["backlogSize"] < LIMIT_BYTES * 1.1)
         _refused(stage, place, policy)
-        place.set(quota, _quota(LIMIT_BYTES * 2, policy=policy))
+        _set_quota(place, "", _quota(LIMIT_BYTES * 2, policy=policy))
         _until(lambda: _shown(place)["backlogQuotaLimitSize"] == LIMIT_BYTES * 2)
         _refused(stage, place, "with a higher limit")
-        place.set(quota, _quota(LIMIT_BYTES, policy=policy))
+        _set_quota(place, "", _quota(LIMIT_BYTES, policy=policy))
         status, _ = place.ask.raw("POST", f"{place.path}/subscription/s/skip_all")
         assert status == 204
         _refused(stage, place, "with room")
@@ -225,7 +237,7 @@ def backlog_quota_with_eviction(stage: Stage) -> None:
     place = Place(stage)
     stage.client.subscribe(place.topic, "s").close()
     quota = _quota(LIMIT_BYTES, policy="consumer_backlog_eviction")
-    place.set(f"{place.path}/backlogQuota", quota)
+    _set_quota(place, "", quota)
     producer = stage.client.create_producer(place.topic)
     for number in range(20):
         producer.send(b"%02d" % number + PAYLOAD)
@@ -244,13 +256,12 @@ def backlog_quota_with_eviction(stage: Stage) -> None:
 def backlog_quota_of_age(stage: Stage) -> None:
     """The age of a ledger counts from when it was closed."""
     place = Place(stage)
-    quota = f"{place.path}/backlogQuota{AGE}"
     consumer = stage.client.subscribe(place.topic, "s", consumer_type=pulsar.ConsumerType.Shared)
     producer = stage.client.create_producer(place.topic)
     producer.send(b"old")
     producer.close()
     consumer.close()
-    place.set(quota, _quota(0, 1))
+    _set_quota(place, AGE, _quota(0, 1))
     _refused(stage, place, "in the newest ledger")
     status, _ = place.ask.raw("PUT", f"{place.path}/unload")
     assert status == 204
@@ -260,13 +271,13 @@ def backlog_quota_of_age(stage: Stage) -> None:
     shown = _wait(place, "its age", lambda shown: shown["oldestBacklogMessageAgeSeconds"] > 0)
     stage.see("limit", shown["backlogQuotaLimitTime"])
     stage.see("whose it is", shown["oldestBacklogMessageSubscriptionName"])
-    place.set(quota, _quota(0, 1, "producer_request_hold"))
+    _set_quota(place, AGE, _quota(0, 1, "producer_request_hold"))
     _refused(stage, place, "in a closed ledger")
-    place.set(quota, _quota(0, 1, "consumer_backlog_eviction"))
+    _set_quota(place, AGE, _quota(0, 1, "consumer_backlog_eviction"))
     producer = stage.client.create_producer(place.topic)
     producer.send(b"new")
     _wait(place, "it is evicted", lambda shown: shown["subscriptions"]["s"]["msgBacklog"] == 1)
-    place.set(quota, _quota(0, 1))
+    _set_quota(place, AGE, _quota(0, 1))
     _refused(stage, place, "in the newest ledger")
     consumer = stage.client.subscribe(place.topic, "s")
     stage.see_message("left", consumer.receive(10_000))
