@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 settings.register_profile(
     "vela",
-    max_examples=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=True,
