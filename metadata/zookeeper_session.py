@@ -23,7 +23,6 @@ taken effect.
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import struct
 import time
@@ -40,6 +39,7 @@ from kazoo.security import make_digest_acl
 
 from metadata.session_times import Lease
 from metadata.store import SessionState
+from metadata.wake_pipe import WakePipe
 from security.openssl import reason_of
 from security.tls_suites import UnusableTls
 
@@ -98,42 +98,6 @@ class _AddWatch(NamedTuple):
 
 
 @final
-class _WakePipe:
-    """One end of a pipe, with what kazoo uses of a socket. It gets a byte for each request that
-    waits to be sent. A pair of sockets, as kazoo makes it, is full after 278 of them, and the event
-    loop would wait until a server answers again. A pipe takes 65,536; a request above that fails as
-    on a lost connection."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    @classmethod
-    def pair(cls) -> tuple[_WakePipe, _WakePipe]:
-        """The ends to read and to write."""
-        read, write = os.pipe()
-        os.set_blocking(write, False)
-        return cls(read), cls(write)
-
-    def fileno(self) -> int:
-        """For select; -1 after `close`."""
-        return self._descriptor
-
-    def send(self, data: bytes) -> int:
-        """Raises: OSError: the pipe is full or closed."""
-        return os.write(self._descriptor, data)
-
-    def recv(self, size: int) -> bytes:
-        """Blocks while there is nothing. Raises: OSError."""
-        return os.read(self._descriptor, size)
-
-    def close(self) -> None:
-        """Idempotent."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor != -1:
-            os.close(descriptor)
-
-
-@final
 class _Connection(ConnectionHandler):  # type: ignore[misc]
     """kazoo's connection, which hands every event to `on_event` and keeps the time of the session.
 
@@ -157,7 +121,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
     def start(self) -> None:
         """See kazoo, whose pair of sockets is replaced."""
         if self.connection_closed.is_set():
-            self._read_sock, self._write_sock = _WakePipe.pair()
+            self._read_sock, self._write_sock = WakePipe.pair()
             self.connection_closed.clear()
         super().start()
 

@@ -16,6 +16,7 @@ from trio.testing import MockClock, memory_stream_pair
 
 from broker.doors.pulsar.pending import PendingConsumer
 from broker.net.session import TURN_OUTPUT_BYTES
+from broker.net.tests.clocks import TrioClock
 from broker.net.tests.harness import Connection, T, running
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
@@ -428,16 +429,6 @@ async def test_a_client_that_does_not_read_is_not_read_from():
         answers = {(await connection.expect(T.LOOKUP_RESPONSE)).request_id for _ in range(3000)}
         assert answers == set(range(3000))
         await ours.aclose()
-
-
-class TrioClock:
-    """The broker's clock on trio's, so that MockClock moves it."""
-
-    def now(self):
-        return trio.current_time()
-
-    def wall_ms(self):
-        return int(trio.current_time() * 1000) + 1_700_000_000_000
 
 
 async def test_a_silent_client_is_pinged_and_then_closed(mock_clock: MockClock):

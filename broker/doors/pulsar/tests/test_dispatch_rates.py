@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 
 from broker.doors.pulsar.tests.test_publish_rates import set_namespace
+from broker.net.tests.clocks import TrioClock
 from broker.net.tests.harness import T, running
-from broker.net.tests.test_session import TrioClock
 from broker.topics.broadcast.tests.peer import BROADCAST
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from broker.net.tests.clocks import TrioClock
 from broker.net.tests.harness import T, running
-from broker.net.tests.test_session import TrioClock
 from protocol import client as c
 from protocol.topic_name import TopicName
 

@@ -12,8 +12,8 @@ from broker.doors.pulsar.tests.test_publish_rates import (
     receipts,
     taken,
 )
+from broker.net.tests.clocks import TrioClock
 from broker.net.tests.harness import running
-from broker.net.tests.test_session import TrioClock
 from broker.topics.broadcast.tests.peer import BROADCAST
 from protocol import client as c
 
