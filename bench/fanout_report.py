@@ -22,8 +22,8 @@ NEIGHBOURS = {"topic": "another topic", "second subscription": "a second subscri
 RATIO_FIGURES = ("subscribe all s", "delivery p50 s", "delivery p99 s", "delivery max s")
 SCALING_FIGURES = (*RATIO_FIGURES, "broker CPU s/message", "broker memory MB")
 READ_BYTES_MAX = 600_000_000
-"""What one process of the generator reads in a second and has time left, also on a machine of
-little more than half its usual speed."""
+"""What one process of the generator can read in a second with time to spare, even on a machine at
+half its usual speed."""
 SAID = (
     "Vela runs with `journalSyncData=true`; real Pulsar with its standalone default, which does not"
     " sync its journal. `vela perf fanout` speaks to both and shares the machine's processors with"

@@ -178,8 +178,8 @@ class Harness:
         return connection
 
     async def settled(self):
-        """All tasks wait, and not for the journal's thread, whose time is no clock's: before this a
-        MockClock must not go on."""
+        """Wait until all tasks are blocked and the journal's thread has answered everything. That
+        thread runs in real time, so a MockClock must not move before."""
         await wait_all_tasks_blocked()
         while self.bookie.statistics().journal_queue_entries:
             await wait_all_tasks_blocked(0.001)
