@@ -25,7 +25,8 @@ final class IdFields {
             if (wireType == 0) {
                 numbers.put(tag >>> 3, number());
             } else if (wireType == 2) {
-                position += (int) number();
+                int length = (int) number();
+                position += length;
             } else {
                 throw new IllegalStateException("a message id has a field of wire type " + wireType);
             }
