@@ -2,11 +2,15 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/apache/pulsar-client-go/pulsar"
 )
+
+const permitsMax = 30 * time.Second
 
 func init() {
 	register("partitioned", partitioned)
@@ -78,6 +82,7 @@ func nonPersistent(s *stage) {
 	shared := s.subscribe(pulsar.ConsumerOptions{
 		Topic: topic, SubscriptionName: "shared", Type: pulsar.Shared,
 	})
+	s.untilPermits(topic, 2)
 	s.send(producer, numbered("message ", 10)...)
 	s.see("exclusive", texts(s.receiveAndAck(consumer, 10)))
 	s.see("shared", texts(s.receiveAndAck(shared, 10)))
@@ -87,4 +92,35 @@ func nonPersistent(s *stage) {
 	s.see("kept for it", texts(s.untilSilence(back, silence)))
 	_, err := s.trySubscribe(pulsar.ConsumerOptions{Topic: topic})
 	s.seeError("exclusive beside it", err)
+}
+
+// untilPermits waits until that many consumers of the topic have permits. A client answers a
+// subscribe before its first permits reach the broker, and a non-persistent topic drops what comes
+// earlier.
+func (s *stage) untilPermits(topic string, consumers int) {
+	path := "/admin/v2/" + strings.Replace(topic, "://", "/", 1) + "/stats"
+	deadline := time.Now().Add(permitsMax)
+	for s.consumersWithPermits(path) < consumers {
+		check(time.Now().Before(deadline), "the consumers got no permits")
+		time.Sleep(lookEvery)
+	}
+}
+
+func (s *stage) consumersWithPermits(statsPath string) int {
+	var stats struct {
+		Subscriptions map[string]struct {
+			Consumers []struct{ AvailablePermits int }
+		}
+	}
+	_, body, _ := strings.Cut(s.http("GET", statsPath, ""), " ")
+	must(json.Unmarshal([]byte(body), &stats))
+	count := 0
+	for _, subscription := range stats.Subscriptions {
+		for _, consumer := range subscription.Consumers {
+			if consumer.AvailablePermits > 0 {
+				count++
+			}
+		}
+	}
+	return count
 }

@@ -22,6 +22,7 @@ from compat_tests.clients.python.scenario import (
 )
 
 RECONNECT_MS_MAX = 60_000
+PERMITS_SECONDS_MAX = 30.0
 
 
 @scenario("partitioned")
@@ -93,6 +94,7 @@ def non_persistent(stage: Stage) -> None:
         stage.client.subscribe(topic, "shared", consumer_type=pulsar.ConsumerType.Shared)
         for _ in range(2)
     ]
+    _await_permits(stage, topic, 3)
     for number in range(10):
         producer.send(str(number).encode(), partition_key="k")
     got = receive_many(consumer, 10)
@@ -106,6 +108,24 @@ def non_persistent(stage: Stage) -> None:
     back = stage.client.subscribe(topic, "s")
     stage.see("kept for it", texts(receive_until_silence(back)))
     stage.see_error("exclusive beside it", lambda: stage.client.subscribe(topic, "s"))
+
+
+def _await_permits(stage: Stage, topic: str, consumers: int) -> None:
+    """Wait until that many consumers of the topic have permits. A client answers a subscribe before
+    its first permits reach the broker, and a non-persistent topic drops what comes earlier."""
+    path = f"/admin/v2/{topic.replace('://', '/')}/stats"
+    deadline = time.monotonic() + PERMITS_SECONDS_MAX
+    while _consumers_with_permits(stage.server.http("GET", path)[1]) < consumers:
+        assert time.monotonic() < deadline, "the consumers got no permits"
+        time.sleep(0.05)
+
+
+def _consumers_with_permits(stats: dict[str, Any]) -> int:
+    return sum(
+        consumer["availablePermits"] > 0
+        for subscription in stats["subscriptions"].values()
+        for consumer in subscription["consumers"]
+    )
 
 
 @scenario("topic-deleted-under-clients")

@@ -12,9 +12,13 @@ import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.SubscriptionInitialPosition;
 import org.apache.pulsar.client.api.SubscriptionType;
+import org.apache.pulsar.common.policies.data.TopicStats;
 
 /** Topics: partitioned, several at once, by pattern, non-persistent, terminated. */
 final class Topics {
+    private static final int PERMITS_SECONDS_MAX = 30;
+    private static final int LOOK_MILLIS = 50;
+
     private Topics() {
     }
 
@@ -90,6 +94,7 @@ final class Topics {
         Consumer<byte[]> consumer = stage.subscribe(topic);
         Consumer<byte[]> shared = stage.consumer(topic, SubscriptionType.Shared)
                 .subscriptionName("shared").subscribe();
+        untilPermits(stage, topic, 2);
         Stage.send(producer, "message ", 10);
         stage.see("exclusive", Stage.texts(Stage.receiveAndAck(consumer, 10)));
         stage.see("shared", Stage.texts(Stage.receiveAndAck(shared, 10)));
@@ -98,6 +103,25 @@ final class Topics {
         Consumer<byte[]> back = stage.subscribe(topic);
         stage.see("kept for it", Stage.texts(Stage.untilSilence(back, 400)));
         stage.seeError("exclusive beside it", () -> stage.subscribe(topic));
+    }
+
+    /**
+     * Wait until that many consumers of the topic have permits. A client answers a subscribe before
+     * its first permits reach the broker, and a non-persistent topic drops what comes earlier.
+     */
+    private static void untilPermits(Stage stage, String topic, int consumers) throws Exception {
+        long deadline = System.nanoTime() + PERMITS_SECONDS_MAX * 1_000_000_000L;
+        while (consumersWithPermits(stage.admin().topics().getStats(topic)) < consumers) {
+            Stage.check(System.nanoTime() < deadline, "the consumers got no permits");
+            Thread.sleep(LOOK_MILLIS);
+        }
+    }
+
+    private static long consumersWithPermits(TopicStats stats) {
+        return stats.getSubscriptions().values().stream()
+                .flatMap(subscription -> subscription.getConsumers().stream())
+                .filter(consumer -> consumer.getAvailablePermits() > 0)
+                .count();
     }
 
     private static void endOfTopic(Stage stage) throws Exception {
