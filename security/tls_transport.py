@@ -87,6 +87,7 @@ class TlsTransport:
         "_is_secure",
         "_is_stopped",
         "_outgoing",
+        "_peer_certificate",
         "_received",
         "_securing",
         "_sending",
@@ -110,6 +111,7 @@ class TlsTransport:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._is_secure = False
+        self._peer_certificate: bytes | None = None
         self._securing = trio.Lock()
         self._is_finished = False
         self._is_closed = False
@@ -154,10 +156,9 @@ class TlsTransport:
 
     @property
     def peer_certificate(self) -> bytes | None:
-        """See Transport."""
-        if self._engine is None or not self._is_secure:
-            return None
-        return self._engine.getpeercert(binary_form=True)
+        """See Transport. Kept, because OpenSSL has none once the connection is broken, and the
+        requests that came before are still handled."""
+        return self._peer_certificate
 
     @property
     def reading_paused(self) -> bool:
@@ -217,6 +218,7 @@ class TlsTransport:
             self._queue_records()
             raise self._failed(reason_of(error)) from None
         self._is_secure = self._has_rest = True
+        self._peer_certificate = engine.getpeercert(binary_form=True)
         self._handshakes.finished_total += 1
         self._release()
         self._queue_records()

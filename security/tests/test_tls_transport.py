@@ -183,6 +183,17 @@ async def test_the_certificate_of_the_client_is_known_after_the_handshake(contex
     assert link.server.peer_certificate == contexts[2].der
 
 
+async def test_the_certificate_of_the_client_stays_known_after_its_connection_broke(contexts):
+    """What came before is handled after that, and its handler asks for the certificate."""
+    async with linked(contexts) as link:
+        link.client.engine.write(b"last")
+        link.client.flush()
+        link.below.arrive(b"no record of TLS")
+        await until(lambda: link.server._failure)
+        assert link.bytes == b"last"
+        assert link.server.peer_certificate == contexts[2].der
+
+
 @pytest.mark.parametrize("says_so", [True, False])
 async def test_a_peer_that_closes_ends_the_connection_after_its_last_bytes(contexts, says_so):
     async with linked(contexts) as link:
