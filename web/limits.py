@@ -16,8 +16,8 @@ class HttpLimits:
     """Bounds of all HTTP connections; times in seconds."""
 
     connections_max: int = 2_048
-    """0 = no bound. At the bound the connection that has waited longest for a request is closed. If
-    all are busy, the new one is answered with 503."""
+    """0 = no bound. At the bound the connection that has waited longest for a request is closed, or
+    else that with the slowest client. If no client is slow, the new one is answered with 503."""
     head_bytes_max: int = 8_192
     """Size of a request line with its headers. A larger one is answered with 431 and closed."""
     buffered_bytes_max: int = 64 * 1024 * 1024

@@ -2,7 +2,8 @@
 
 An idle connection never keeps a new one out: at the bound the one that has waited longest for a
 request is closed, which clients with kept connections can handle. If every connection has a request
-in progress, the new one is answered with 503.
+in progress, the one gives way whose client has made the broker wait longest, unless all clients are
+fast: then the new one is answered with 503.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ of a millisecond, a small request some tenths."""
 TURNED_AWAY_MAX: Final = 8
 """Refused connections kept open at a time until their clients have read the reason."""
 SLOW_SECONDS: Final = 2.0
-"""A client slower than this may be disconnected when bytes are short."""
+"""A client slower than this may be disconnected when bytes or places are short."""
 _IDLE: Final = frozenset({Phase.HEAD})
 _HOLDING_BYTES: Final = frozenset({Phase.BODY, Phase.ANSWER})
 
@@ -80,6 +81,8 @@ class HttpServer:
         self._idle: OrderedDict[HttpConnection, None] = OrderedDict()
         """The connections that wait for a request, the longest first: at the bound each new
         connection asks for the first one, and anyone can open connections."""
+        self._waited_for: OrderedDict[HttpConnection, None] = OrderedDict()
+        """Those that wait for a client with a request in progress, likewise."""
         self._turned_away = TurnedAway(not_admitted_max(TURNED_AWAY_MAX))
 
     def __len__(self) -> int:
@@ -126,20 +129,31 @@ class HttpServer:
         finally:
             self._connections.pop(connection, None)
             self._idle.pop(connection, None)
+            self._waited_for.pop(connection, None)
 
     def entered(self, connection: HttpConnection) -> None:
         """See Shared."""
         self._idle.pop(connection, None)
-        if connection.phase in _IDLE and connection in self._connections:
+        self._waited_for.pop(connection, None)
+        if connection not in self._connections:
+            return
+        if connection.phase in _IDLE:
             self._idle[connection] = None
+        elif connection.phase in _HOLDING_BYTES:
+            self._waited_for[connection] = None
 
     def free_bytes(self) -> None:
         """Disconnect the slowest of the clients that hold bytes."""
-        holding = (each for each in self._connections if each.phase in _HOLDING_BYTES)
-        slowest = min(holding, key=lambda each: each.since, default=None)
-        if slowest is not None and trio.current_time() - slowest.since >= SLOW_SECONDS:
-            log.warning("HTTP client cut off", reason="webServiceMaxBufferedMB is reached")
-            self._let_go(slowest)
+        self._let_slowest_go("webServiceMaxBufferedMB is reached")
+
+    def _let_slowest_go(self, reason: str) -> bool:
+        """Disconnect the client that is waited for longest, if that is long."""
+        slowest = next(iter(self._waited_for), None)
+        if slowest is None or trio.current_time() - slowest.since < SLOW_SECONDS:
+            return False
+        log.warning("HTTP client cut off", reason=reason)
+        self._let_go(slowest)
+        return True
 
     def _make_place(self) -> bool:
         """Whether one more connection may be served."""
@@ -147,13 +161,14 @@ class HttpServer:
         if not most or len(self._connections) < most:
             return True
         if not self._idle:
-            return False
+            return self._let_slowest_go("maxHttpServerConnections is reached")
         self._let_go(next(iter(self._idle)))
         return True
 
     def _let_go(self, connection: HttpConnection) -> None:
         del self._connections[connection]
         self._idle.pop(connection, None)
+        self._waited_for.pop(connection, None)
         connection.give_way()
 
     async def _turn_away(self, stream: trio.abc.Stream) -> None:

@@ -13,7 +13,7 @@ from web.asgi import read_body
 from web.connection import Link
 from web.errors import RequestRefused
 from web.limits import HttpLimits
-from web.server import HANDLED_PER_ROUND, HttpServer
+from web.server import HANDLED_PER_ROUND, SLOW_SECONDS, HttpServer
 
 LIMITS = HttpLimits(
     connections_max=2,
@@ -319,6 +319,36 @@ async def test_a_connection_above_busy_ones_is_told_why(autojump_clock, serving)
     assert len(server) == 2
     await busy[0].send(b"x")
     assert await busy[0].answer() == (200, b"x")
+
+
+async def test_a_client_that_stands_still_gives_way_to_a_new_one(autojump_clock, serving):
+    """Else as many clients as there are places keep all others out, for two minutes each."""
+    _, connect = serving
+    slow, newer = connect(), connect()
+    for client in (newer, slow):
+        await trio.sleep(SLOW_SECONDS)
+        await client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n")
+    await wait_all_tasks_blocked()
+    third = connect()  # `newer` has stood still for longer
+    await third.send(GET)
+    assert await third.answer() == (200, b"ok")
+    assert await newer.all() == b""
+    await slow.send(b"x")
+    assert await slow.answer() == (200, b"x")
+
+
+async def test_a_client_that_does_not_read_gives_way_to_a_new_one(autojump_clock):
+    server = HttpServer(Application(), replace(LIMITS, connections_max=1))
+    async with trio.open_nursery() as nursery:
+        unread, served = memory_stream_pair()
+        served.send_stream.send_all_hook = trio.sleep_forever
+        await unread.send_all(GET)
+        nursery.start_soon(server.serve_stream, served, Link())
+        await trio.sleep(SLOW_SECONDS)
+        client = Client(nursery, server)
+        await client.send(GET)
+        assert await client.answer() == (200, b"ok")
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_rate_of_requests_is_kept_when_asked_for(autojump_clock):
