@@ -55,6 +55,20 @@ async def _work_off(left: Iterator[V], work: Callable[[V], Awaitable[None]]) -> 
         await trio.lowlevel.checkpoint()  # The work of most values may need no wait.
 
 
+async def start_each(
+    nursery: trio.Nursery,
+    values: Iterable[V],
+    work: Callable[[V], Awaitable[None]],
+    per_round: int,
+) -> None:
+    """Start a task for every value, some of them in each round of the event loop. For work that may
+    wait for long, where `for_each` would let it keep the rest waiting."""
+    for number, value in enumerate(values, 1):
+        nursery.start_soon(work, value)
+        if number % per_round == 0:
+            await trio.lowlevel.checkpoint()
+
+
 async def taken_in_slices(values: Iterable[V], steps: int = NAMES_PER_SLICE) -> list[V]:
     """Everything an iterator yields, in slices of some of its steps."""
     taken: list[V] = []

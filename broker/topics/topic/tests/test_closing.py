@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from broker.http.topics.internal_json import internal_stats
 from broker.http.topics.topic_json import TopicStats
 from broker.net.tests.harness import T, running
+from broker.topics.service import CLOSINGS_PER_ROUND, BrokerService
 from broker.topics.subscription.consumer import Consumer
 from broker.topics.subscription.request import SubscriptionRequest
 from broker.topics.subscription.sub_types import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
@@ -100,6 +101,35 @@ async def test_no_one_is_told_that_a_subscription_is_gone_which_its_closed_topic
         await broker.service.unload_topic(NAME)
         topic = await broker.service.get_or_load_topic(NAME, create=True)
         assert not topic.subscriptions
+
+
+async def of_a_bundle(service):
+    await service.close_topics(lambda _name: True, "it is being unloaded")
+
+
+@pytest.mark.parametrize("close", [of_a_bundle, BrokerService.close])
+async def test_a_round_begins_to_close_a_few_of_many_topics(close):
+    """3,000 topics of a bundle that was unloaded held the event loop up for 0.2 s."""
+    most = 0
+
+    async def watch(service):
+        nonlocal most
+        before = set()
+        while True:
+            closing = set(service.operations.keys)
+            most = max(most, len(closing - before))
+            before = closing
+            await trio.lowlevel.checkpoint()
+
+    async with running() as broker, trio.open_nursery() as nursery:
+        for number in range(MANY):
+            name = TopicName.parse(f"{NAME.full}-{number}")
+            await broker.service.get_or_load_topic(name, create=True)
+        nursery.start_soon(watch, broker.service)
+        await close(broker.service)
+        nursery.cancel_scope.cancel()
+        assert not broker.service.topics
+    assert 0 < most <= 2 * CLOSINGS_PER_ROUND, "the order of tasks in a round is random"
 
 
 async def refused(*_arguments, **_options):
