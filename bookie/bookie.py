@@ -379,6 +379,7 @@ class Bookie:
             checkpoints=self._checkpointer.checkpoints,
             entry_logs=sum(storage.logs.count() for storage in storages),
             entry_log_bytes=sum(storage.logs.size_bytes() for storage in storages),
+            entry_logs_missing=sum(len(storage.lost_logs) for storage in storages),
             minor_compactions=collector.minor_compactions,
             major_compactions=collector.major_compactions,
             reclaimed_compaction_bytes=collector.reclaimed_compaction_bytes,

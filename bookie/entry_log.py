@@ -23,17 +23,19 @@ import structlog
 from bookie import entry_log_format as fmt
 from bookie.api import ENTRY_SIZE_BYTES_MAX
 from bookie.direct_appends import DirectAppends
-from bookie.disk import read_file, replace_file
+from bookie.disk import replace_file
 from bookie.entry_log_tail import recover_tail
 from bookie.errors import Corruption, DiskFailed, DiskFull
 from bookie.read_turns import JournalWrites, ReadTurns
+from bookie.recorded_logs import RecordedLogs, compare, last_log_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from bookie.disk import Disk, DiskFile
     from bookie.entry_log_tail import UnindexedEntries
     from bookie.flush_pace import FlushPace
+    from bookie.recorded_logs import Comparison
     from bookie.run_scan import RunScan
 
 logger = structlog.get_logger()
@@ -91,6 +93,7 @@ class EntryLogs:
         self._active: DiskFile | None = None
         self._active_summary: LogSummary | None = None
         self._directory_dirty = False
+        self._recorded = RecordedLogs(disk, directory)
         self._next_id = 0
         self._end = 0
         self._lock = threading.Lock()
@@ -110,7 +113,7 @@ class EntryLogs:
 
     def end_found(self) -> int:
         """The end of a directory whose index does not record it: new, or written by BookKeeper."""
-        ids = self._log_ids()
+        ids = self.ids()
         if not ids:
             return fmt.location_of(0, fmt.HEADER_SIZE)
         file = self._disk.open(self._path(ids[-1]))
@@ -119,15 +122,26 @@ class EntryLogs:
         finally:
             file.close()
 
-    def recover(self, end_of_logs: int) -> list[UnindexedEntries]:
-        """Read the maps of the logs, and the part that the index has not covered yet.
+    def compare(self) -> Comparison:
+        """What the record of the logs says about those that are there."""
+        found = compare(self._disk, self._directory, self.ids())
+        self._next_id = found.newest_id + 1
+        return found
+
+    def recover(self, end_of_logs: int, missing: Collection[int] = ()) -> list[UnindexedEntries]:
+        """Read the maps of the logs, and the part that the index has not covered yet. `missing`:
+        logs that are gone and are to be missed at the next start, too.
 
         Raises: Corruption: a log the index needs is shorter than it was.
         """
-        ids = self._log_ids()
+        ids = self.ids()
         self._end = end_of_logs
         last_id, end = fmt.split_location(end_of_logs)
+        last_id_of_file = last_log_id(self._disk, self._directory)
+        self._next_id = max(self._next_id, 1 + max([last_id, last_id_of_file, *ids]))
+        self._recorded.begin(self._next_id - 1, {*ids, *missing})
         found = []
+        unused = []
         for log_id in ids:
             if log_id >= last_id:
                 start = end if log_id == last_id else fmt.HEADER_SIZE
@@ -135,13 +149,15 @@ class EntryLogs:
                     self._disk, self._path(log_id), log_id, start, newest=log_id == ids[-1]
                 )
                 if tail is None:
+                    unused.append(log_id)
                     continue
                 found.append(tail)
                 self._end = max(self._end, fmt.location_of(log_id, tail.end_offset))
             self.summaries[log_id] = self._read_summary(log_id)
-        self._next_id = max(
-            [last_id + 1, *(i + 1 for i in ids), last_log_id(self._disk, self._directory) + 1]
-        )
+        self._recorded.begin(self._next_id - 1, {*ids, *missing}.difference(unused))
+        for log_id in unused:
+            logger.info("entry log without entries removed", file=self._path(log_id))
+            self._disk.remove(self._path(log_id))
         return found
 
     def place(self, size: int) -> int:
@@ -273,16 +289,19 @@ class EntryLogs:
         """Delete a log that is not active. Returns the bytes freed.
 
         The newest one gets a successor before, if there is space. So a newest log that is missing
-        is one that was lost (`last_log_id`).
+        is one that was lost (`last_log_id`), also if the directory has lost its record.
         """
         if self._active is None and log_id == max(self.summaries):
             with contextlib.suppress(DiskFull):
                 self._create()
+        with contextlib.suppress(DiskFull):
+            self._recorded.remove(log_id)
         summary = self.summaries.pop(log_id)
         with self._lock:
             self._files.pop(log_id, None)
         self._disk.remove(self._path(log_id))
         self._directory_dirty = True
+        self._recorded.catch_up()
         return summary.size
 
     def records(self, log_id: int) -> Iterator[tuple[int, int, int, bytes]]:
@@ -374,10 +393,15 @@ class EntryLogs:
         if self._active_summary is not None:
             self._seal()
 
+    def record(self) -> None:
+        """Record the removal of logs for which there was no space before."""
+        self._recorded.catch_up()
+
     def _path(self, log_id: int) -> str:
         return f"{self._directory}/{log_id:x}.log"
 
-    def _log_ids(self) -> list[int]:
+    def ids(self) -> list[int]:
+        """The logs that are there, ascending."""
         ids = []
         for name in self._disk.list_names(self._directory):
             if name.endswith(".log"):
@@ -401,6 +425,11 @@ class EntryLogs:
         except DiskFull:
             file.close()
             self._disk.remove(path)
+            raise
+        try:
+            self._recorded.add(log_id)
+        except DiskFull:
+            file.close()  # it stays, as `lastId` names it
             raise
         self._next_id = log_id + 1
         self._directory_dirty = True
@@ -469,12 +498,3 @@ class EntryLogs:
             return summary
         finally:
             file.close()
-
-
-def last_log_id(disk: Disk, directory: str) -> int:
-    """The id of the log that was made last in a ledger directory, by its file `lastId`; -1: not
-    known."""
-    try:
-        return int(read_file(disk, directory + "/lastId").strip() or b"-1", 16)
-    except (FileNotFoundError, ValueError):
-        return -1

@@ -4,7 +4,7 @@ A log is named `<hex id>.log` and is BookKeeper's version 1, big-endian:
 
     file   = header (1024 bytes), record*, map*
     header = "BKLO", int32 1, int64 offset of the ledgers map (0: not sealed), int32 ledgers,
-             [ "VELA", int32 crc32c ], zeros
+             [ "VELA", int32 crc32c, [ "LIST" ] ], zeros
     record = int32 length, entry: int64 ledger id, int64 entry id, rest
     map    = int32 length, int64 -1, int64 -2, int32 count, count x (int64 ledger id, int64 bytes)
 
@@ -13,7 +13,7 @@ location. The map is appended when a log is sealed, at most 10000 ledgers per ma
 durable before the header refers to it. The checksum, in bytes that BookKeeper leaves zero, covers
 the header before it and the whole map. A map without it (by BookKeeper, or an earlier version) may
 show garbage collection which logs to examine, but never which to delete: for that the log is
-scanned.
+scanned. "LIST": the log was made in a directory that records its logs (`recorded_logs`).
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ _MAP_ENTRY: Final = -2
 _MAP_LEDGERS_MAX: Final = 10_000
 
 _OWN_MAGIC: Final = b"VELA"
+_RECORDED: Final = b"LIST"
 
 _HEADER = struct.Struct(">4siqi")
 _OWN_HEADER = struct.Struct(">4sI")
@@ -50,7 +51,13 @@ def encode_header(map_offset: int = 0, ledgers_count: int = 0, ledgers_map: byte
     """The first 1024 bytes; zeros for a log that is not sealed."""
     head = _HEADER.pack(_MAGIC, VERSION, map_offset, ledgers_count)
     own = _OWN_HEADER.pack(_OWN_MAGIC, crc32c.crc32c(ledgers_map, crc32c.crc32c(head)))
-    return (head + own).ljust(HEADER_SIZE, b"\0")
+    return (head + own + _RECORDED).ljust(HEADER_SIZE, b"\0")
+
+
+def is_recorded(header: bytes) -> bool:
+    """Whether the log was made in a directory that records its logs."""
+    at = _HEADER.size + _OWN_HEADER.size
+    return header[at : at + len(_RECORDED)] == _RECORDED and decode_header(header) is not None
 
 
 def is_map_intact(header: bytes, ledgers_map: bytes) -> bool:

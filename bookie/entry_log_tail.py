@@ -49,7 +49,7 @@ def recover_tail(
     disk: Disk, path: str, log_id: int, start: int, *, newest: bool
 ) -> UnindexedEntries | None:
     """Read a log from `start` on and remove everything from it that is not intact. None: the log
-    was created but never written to, and is now deleted.
+    was created but never written to, and is to be deleted.
 
     Raises: Corruption: the log is shorter than `start`.
     """
@@ -61,8 +61,6 @@ def recover_tail(
                 raise Corruption(
                     path, size, start - size, "the entry log is shorter than its index"
                 )
-            logger.info("entry log without entries removed", file=path)
-            disk.remove(path)
             return None
         found = UnindexedEntries(log_id, size)
         header = fmt.decode_header(file.read_at(0, fmt.HEADER_SIZE))

@@ -24,7 +24,7 @@ import struct
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
 pack_location_key = struct.Struct(">qq").pack
 unpack_location_key = struct.Struct(">qq").unpack
@@ -83,6 +83,10 @@ class EntryIndex(Protocol):
 
     def entry_ids(self, ledger_id: int) -> Iterator[int]:
         """All entry ids of a ledger, ascending."""
+
+    def ledgers_without_log(self, log_ids: Collection[int]) -> dict[int, set[int]]:
+        """The logs that locations refer to and that are not among these: their ledgers. Reads all
+        locations."""
 
     def end_of_logs(self) -> int:
         """The row (END_LEDGER, 0), 0 if there is none."""

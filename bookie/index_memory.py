@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bookie.entry_log_format import split_location
 from bookie.index import END_KEY, END_LEDGER, unpack_location_key, unpack_u64
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from bookie.index import IndexBatch
 
@@ -73,6 +74,16 @@ class MemoryIndex:
     def entry_ids(self, ledger_id: int) -> Iterator[int]:
         """Ascending entry ids."""
         return iter(sorted(self._locations.get(ledger_id, {}).copy()))
+
+    def ledgers_without_log(self, log_ids: Collection[int]) -> dict[int, set[int]]:
+        """See EntryIndex."""
+        found: dict[int, set[int]] = {}
+        for ledger_id, entries in self._locations.items():
+            for log_id in {split_location(each)[0] for each in entries.values()}.difference(
+                log_ids
+            ):
+                found.setdefault(log_id, set()).add(ledger_id)
+        return found
 
     def end_of_logs(self) -> int:
         """The end row."""

@@ -18,8 +18,8 @@ Damage in an entry log stops the rebuild, unless it is to be skipped. Then ledge
 lost entries are in limbo, as BookKeeper calls it: a missing entry is an error, not "no such entry".
 These are the ledgers that the log's map names if the map verifies, else all: without a map, any
 ledger may have had an entry in the damaged part. A log that is missing or shorter than before, as
-far as the old index can be read, is damaged as well; without it, the file `lastId` shows whether
-the newest log is missing.
+far as the old index can be read, is damaged as well; without it, the record of the logs shows
+which ones are missing (`recorded_logs`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from rocksdict import WriteBatch
 from bookie import entry_log_format as fmt
 from bookie import journal_format
 from bookie.disk import RealDisk
-from bookie.entry_log import last_log_id
 from bookie.entry_log_scan import LogScan
 from bookie.errors import BookieRefusesToStart, Corruption, DiskFailed, StorageError
 from bookie.index import (
@@ -53,6 +52,7 @@ from bookie.index_rocksdb import LEDGERS, LOCATIONS, REBUILD, open_index_databas
 from bookie.journal_writer import journal_ids, journal_path
 from bookie.ledger_state import decode_ledger_data, encode_ledger_data
 from bookie.old_locations import read_old_locations
+from bookie.recorded_logs import RecordedLogs, compare
 from rocks.database import lock_database
 from rocks.errors import DatabaseError, DatabaseInUse
 
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 
     from bookie.disk import DiskFile
     from bookie.old_locations import OldLocations
+    from bookie.recorded_logs import Comparison
     from rocks.database import Database
 
 logger = structlog.get_logger()
@@ -155,7 +156,8 @@ class _Rebuild:
             if not self._are_fences_lost:
                 (self._directory / PROGRESS).unlink(missing_ok=True)
             self._disk.sync_directory(str(self._directory))
-            self._check_missing(log_ids, old)
+            compared = compare(self._disk, str(self._directory), log_ids)
+            self._check_missing(log_ids, old, compared)
             self._write_locations(place, log_ids, deleted, old.end)
             rows = rows or {}
             without_row = self._ledger_ids - {*rows}
@@ -163,6 +165,10 @@ class _Rebuild:
                 rows |= self._new_rows(without_row, journal_directories)
             self._write_ledgers(place, rows)
             self._swap(place)
+            # Only now: a repeated rebuild has to miss the same logs.
+            recorded = RecordedLogs(self._disk, str(self._directory))
+            recorded.begin(compared.newest_id, log_ids)
+            self._end(place)
         except (DatabaseError, OSError) as error:
             raise DiskFailed(f"rebuilding the index of {self._directory}: {error}") from error
         finally:
@@ -218,17 +224,36 @@ class _Rebuild:
             int(path.stem, 16) for path in self._directory.glob("*.log") if _is_hex(path.stem)
         )
 
-    def _check_missing(self, log_ids: list[int], old: OldLocations) -> None:
+    def _check_missing(self, log_ids: list[int], old: OldLocations, compared: Comparison) -> None:
         """Whether all logs are there of which something is known."""
         for log_id, ledger_ids in sorted(old.without_log.items()):
             self._missing(log_id, f"the old index has entries of {len(ledger_ids)} ledgers in it")
             self._in_limbo(ledger_ids)
         if old.is_whole:
-            return  # a newest log without entries of existing ledgers may have been collected
-        last_id = last_log_id(self._disk, str(self._directory))
-        if last_id > max(log_ids, default=-1) and last_id not in old.without_log:
-            self._missing(last_id, "the file lastId names it as the newest one")
+            return  # no existing ledger has entries in the others
+        for log_id in sorted(compared.missing - old.without_log.keys()):
+            self._missing(log_id, "the record of the entry logs, or lastId, names it")
             self._in_limbo(None)
+        if compared.doubt:
+            self._check_numbers(log_ids, compared)
+
+    def _check_numbers(self, log_ids: list[int], compared: Comparison) -> None:
+        """Without a record: numbers without a log are those of collected ones, or of lost ones. The
+        first log of a directory has number 1."""
+        absent = compared.newest_id - len([log_id for log_id in log_ids if log_id > 0])
+        if absent <= 0:
+            return
+        doubt = (
+            f"{compared.doubt}. So it is not known which entry logs are missing: {absent} of the "
+            f"numbers up to {compared.newest_id:x} have none, as after garbage collection"
+        )
+        if not self._skip_damaged:
+            raise BookieRefusesToStart(
+                f"{doubt}. Restore the file from a backup. Without one, use --skip-damaged: all "
+                "ledgers are then in limbo, so that a missing entry is an error"
+            )
+        logger.warning("entry logs may be missing, skipped", reason=doubt)
+        self._in_limbo(None)
 
     def _missing(self, log_id: int, evidence: str) -> None:
         path = self._directory / f"{log_id:x}.log"
@@ -373,7 +398,7 @@ class _Rebuild:
         self._result.ledgers = sum(ledger_id >= 0 for ledger_id in rows)
 
     def _swap(self, place: Path) -> None:
-        """Move the old databases away and the new ones in; `index.rebuild` goes last."""
+        """Move the old databases away and the new ones in. `index.rebuild` stays."""
         before = self._replaced()
         number = int(before[-1].name.removeprefix(REPLACED)) + 1 if before else 1
         replaced = self._directory / f"{REPLACED}{number}"
@@ -386,9 +411,11 @@ class _Rebuild:
         # With lost fences a repeated rebuild had to know that up to here.
         (self._directory / PROGRESS).unlink(missing_ok=True)
         self._disk.sync_directory(str(self._directory))
+        self._result.replaced = str(replaced)
+
+    def _end(self, place: Path) -> None:
         place.rmdir()
         self._disk.sync_directory(str(self._directory))
-        self._result.replaced = str(replaced)
 
     def _replaced(self) -> list[Path]:
         """Directories of earlier rebuilds, the newest last."""

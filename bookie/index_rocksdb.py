@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, cast, final
 from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, WriteBatch
 
 from bookie.config import INDEX_BLOCK_CACHE_BYTES
+from bookie.entry_log_format import location_of, split_location
 from bookie.errors import BookieRefusesToStart, DiskFailed, DiskFull, IndexUnreadable
 from bookie.index import (
     END_KEY,
@@ -24,6 +25,7 @@ from bookie.index import (
     OWNER_LEDGER,
     pack_ledger_key,
     pack_location_key,
+    pack_u64,
     unpack_location_key,
     unpack_u64,
 )
@@ -31,7 +33,7 @@ from rocks.database import Database
 from rocks.errors import DatabaseError, DatabaseFull
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from bookie.index import IndexBatch
 
@@ -43,6 +45,8 @@ REMEDY: Final = (
     "Rebuild the index from the entry logs and journals (vela bookie rebuild-index), "
     "or restore the bookie's directories from a backup"
 )
+_LOG_ID_SIZE: Final = 4
+"""A location begins with so many bytes of its log id."""
 _OWNER_HEAD: Final = b"\x08\0\x10\0\x1a"
 """LedgerData up to the length of the master key: deleted, not fenced."""
 _WRITE_BUFFER_BYTES: Final = 32 << 20
@@ -174,6 +178,22 @@ class RocksIndex:
                 yield entry_id
         except DatabaseError as error:
             raise IndexUnreadable(str(error)) from error
+
+    def ledgers_without_log(self, log_ids: Collection[int]) -> dict[int, set[int]]:
+        """One pass over `locations`."""
+        found: dict[int, set[int]] = {}
+        present = {pack_u64(location_of(log_id, 0))[:_LOG_ID_SIZE] for log_id in log_ids}
+        try:
+            for key, value in self._locations.items():
+                if value[:_LOG_ID_SIZE] in present:
+                    continue
+                ledger_id = unpack_location_key(key)[0]
+                if ledger_id >= 0:
+                    log_id = split_location(int(unpack_u64(value)[0]))[0]
+                    found.setdefault(log_id, set()).add(ledger_id)
+        except DatabaseError as error:
+            raise IndexUnreadable(str(error)) from error
+        return found
 
     def end_of_logs(self) -> int:
         """The end row."""

@@ -10,6 +10,7 @@ loop. Writes and syncs release it.
 
 from __future__ import annotations
 
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
@@ -24,6 +25,7 @@ from bookie.errors import DiskFull, StorageClosed, StorageError
 from bookie.flush_pace import FlushPace, in_a_hurry
 from bookie.index import END_KEY, ENTRY_ID_MAX, pack_location_key, pack_u64
 from bookie.index_progress import IndexProgress
+from bookie.lost_logs import find_lost_logs
 from bookie.read_turns import JournalWrites
 from bookie.run_scan import HEAD_SIZE, LENGTH_MIN, RunScan, length_of_record
 from bookie.write_cache import FlushHalf, WriteCache
@@ -83,6 +85,8 @@ class LedgerStorage:
         """False: the disk is too full for plain adds."""
         self.headroom = True
         """False: too full even for recovery adds."""
+        self.lost_logs: dict[int, set[int]] = {}
+        """Entry logs that are gone, found by `recover`: the ledgers with entries in them."""
         self.compaction_allowed = True
         self.major_compaction_allowed = True
         self.gives_way = False
@@ -103,13 +107,19 @@ class LedgerStorage:
         Raises: StorageError.
         """
         self._progress.check(self._sequences)
+        self.lost_logs = find_lost_logs(
+            self.directory,
+            self.logs.compare(),
+            partial(self.index.ledgers_without_log, self.logs.ids()),
+            is_index_whole=self._progress.synced() is not None,
+        )
         end = self.index.end_of_logs()
         if not end:
             end = self.logs.end_found()
         ledger_ids: set[int] = set()
         batches: list[IndexBatch] = []
         writer = _SliceWriter(self.logs, self.index, in_a_hurry())
-        for tail in self.logs.recover(end):
+        for tail in self.logs.recover(end, self.lost_logs):
             base = fmt.location_of(tail.log_id, 0)
             for first in range(0, len(tail.entries), _BATCH_ENTRIES):
                 batch = self.index.new_batch()
@@ -339,6 +349,7 @@ class LedgerStorage:
         if not has_failed:
             try:
                 self.logs.seal_active()
+                self.logs.record()
             except StorageError as error:
                 logger.warning(
                     "entry log left unsealed", directory=self.directory, error=str(error)

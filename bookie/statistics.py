@@ -86,6 +86,7 @@ class BookieStatistics:
     checkpoints: int
     entry_logs: int
     entry_log_bytes: int
+    entry_logs_missing: int
     minor_compactions: int
     major_compactions: int
     reclaimed_compaction_bytes: int
@@ -123,6 +124,7 @@ class BookieStatistics:
             ("bookie_checkpoint_count", self.checkpoints),
             ("bookie_ACTIVE_ENTRY_LOG_COUNT", self.entry_logs),
             ("bookie_ACTIVE_ENTRY_LOG_SPACE_BYTES", self.entry_log_bytes),
+            ("bookie_missing_entry_logs", self.entry_logs_missing),
             ("bookie_MINOR_COMPACTION_COUNT", self.minor_compactions),
             ("bookie_MAJOR_COMPACTION_COUNT", self.major_compactions),
             ("bookie_RECLAIMED_COMPACTION_SPACE_BYTES", self.reclaimed_compaction_bytes),

@@ -138,7 +138,7 @@ def _report(directory: str, result: Rebuilt) -> None:
             f"until the next garbage collection, and {result.without_key} have no master key "
             "until a client sends one"
         )
-    if result.damaged_bytes or result.missing_logs:
+    if result.damaged_bytes or result.missing_logs or result.in_limbo:
         lines.append(
             f"{result.damaged_bytes} damaged bytes and {result.missing_logs} missing entry logs "
             f"were skipped; {len(result.in_limbo)} ledgers may lack entries, and reading one that "

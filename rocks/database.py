@@ -134,11 +134,15 @@ class Database:
 
     def items(self, first: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """All rows from `first` on. Raises: DatabaseError."""
-        cursor = self.cursor()
-        cursor.seek(first)
-        while cursor.valid():
-            yield cursor.key(), cursor.value()
-            cursor.next()
+        try:
+            rows = self._open_rocks().iter()
+            rows.seek(first)
+            while rows.valid():
+                yield cast("bytes", rows.key()), cast("bytes", rows.value())
+                rows.next()
+            rows.status()  # damage is not the end of the rows
+        except Exception as error:
+            raise self._failed("reading", error) from error
 
     def verify(self) -> int:
         """Read every block of every table file. Returns the number of rows.

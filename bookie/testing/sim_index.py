@@ -10,7 +10,7 @@ from bookie.testing.sim_disk import Power, PowerLost
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from bookie.index import IndexBatch
 
@@ -83,6 +83,10 @@ class SimIndex:
     def entry_ids(self, ledger_id: int) -> Iterator[int]:
         """See EntryIndex."""
         return self._index.entry_ids(ledger_id)
+
+    def ledgers_without_log(self, log_ids: Collection[int]) -> dict[int, set[int]]:
+        """See EntryIndex."""
+        return self._index.ledgers_without_log(log_ids)
 
     def end_of_logs(self) -> int:
         """See EntryIndex."""

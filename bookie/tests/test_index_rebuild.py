@@ -8,12 +8,14 @@ import subprocess
 import sys
 
 import pytest
+from structlog.testing import capture_logs
 
 from bookie.api import Status
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.errors import BookieRefusesToStart, Corruption, DiskFailed
 from bookie.index_rebuild import rebuild_index
+from bookie.recorded_logs import RecordedLogs
 from bookie.tests.conftest import KEY, RecordingSink, body_or_status, entry, whole
 from bookie.tests.test_directories import write
 from protocol.bookkeeper.digests import has_valid_crc
@@ -200,8 +202,6 @@ async def test_a_log_that_is_gone_refuses_or_puts_ledgers_in_limbo(
     tmp_path, number, is_index_damaged
 ):
     """Its entries were answered as "no such entry" after the rebuild."""
-    if is_index_damaged and number != -1:
-        return  # then nothing is left that names the log
     await fill(tmp_path)
     name = remove_log(tmp_path, number)
     if is_index_damaged:
@@ -212,6 +212,69 @@ async def test_a_log_that_is_gone_refuses_or_puts_ledgers_in_limbo(
     assert result.missing_logs == 1
     assert result.in_limbo == {0, 1, 2, 3}
     assert await statuses(tmp_path) == {Status.UNKNOWN_LEDGER_STATE}
+
+
+async def test_a_log_that_is_gone_with_the_whole_index_is_named_by_the_record(tmp_path):
+    await fill(tmp_path)
+    name = remove_log(tmp_path, 1)
+    for database in ("locations", "ledgers"):
+        shutil.rmtree(tmp_path / "l/current" / database)
+    with pytest.raises(BookieRefusesToStart, match=rf"{name}: the entry log is missing"):
+        rebuild_checked(tmp_path)
+    assert rebuild_checked(tmp_path, skip_damaged=True).missing_logs == 1
+    assert Status.NO_ENTRY not in await statuses(tmp_path)
+    with capture_logs() as lines:
+        await (await Bookie.open(config_of(tmp_path))).aclose()
+    assert not any("missing" in line["event"] for line in lines), "it is not missed any more"
+
+
+@pytest.mark.parametrize("is_log_gone", [False, True])
+async def test_without_index_and_record_logs_may_be_missing_if_their_numbers_are(
+    tmp_path, is_log_gone
+):
+    await fill(tmp_path)
+    damage_locations(tmp_path)
+    record = tmp_path / "l/current/entryLogs"
+    flip(record, 5)
+    if not is_log_gone:
+        assert rebuild_checked(tmp_path).in_limbo == set(), "all numbers have their log"
+        return
+    remove_log(tmp_path, 1)
+    with pytest.raises(BookieRefusesToStart, match=r"entryLogs: damage .* 1 of the numbers"):
+        rebuild_checked(tmp_path)
+    assert rebuild_checked(tmp_path, skip_damaged=True).in_limbo == {0, 1, 2, 3}
+    assert await statuses(tmp_path) == {Status.UNKNOWN_LEDGER_STATE}
+
+
+async def test_a_rebuild_that_was_interrupted_misses_the_log_again(tmp_path, monkeypatch):
+    await fill(tmp_path)
+    name = remove_log(tmp_path, 1)
+    damage_locations(tmp_path)
+
+    def fail(*_arguments):
+        raise OSError("interrupted")
+
+    monkeypatch.setattr(RecordedLogs, "begin", fail)
+    with pytest.raises(DiskFailed, match="interrupted"):
+        rebuild_checked(tmp_path, skip_damaged=True)
+    monkeypatch.undo()
+    with pytest.raises(BookieRefusesToStart, match=r"rebuild of the index was interrupted"):
+        await Bookie.open(config_of(tmp_path))
+    with pytest.raises(BookieRefusesToStart, match=rf"{name}: the entry log is missing"):
+        rebuild_checked(tmp_path)
+    assert rebuild_checked(tmp_path, skip_damaged=True).in_limbo == {0, 1, 2, 3}
+    assert await statuses(tmp_path) == {Status.UNKNOWN_LEDGER_STATE}
+
+
+async def test_logs_that_were_collected_are_not_missed(tmp_path):
+    await fill(tmp_path)
+    bookie = await Bookie.open(config_of(tmp_path))
+    for ledger_id in range(4):
+        await bookie.delete_ledger(ledger_id)
+    await bookie.collect_garbage()
+    await bookie.aclose()
+    damage_locations(tmp_path)
+    assert rebuild_checked(tmp_path).missing_logs == 0
 
 
 async def test_only_ledgers_of_the_log_that_is_gone_are_in_limbo(tmp_path):

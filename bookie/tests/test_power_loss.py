@@ -164,6 +164,7 @@ async def live(machine, world, rng, *, clean, is_direct=False):
     bookie = None
     try:
         bookie = await Bookie.open(machine.config, machine.disk, open_index=machine.indexes.open)
+        assert not any(storage.lost_logs for storage in bookie._storages)
         if is_direct:
             for storage in bookie._layout.storages:
                 storage.direct_flush_bytes_min = 1

@@ -65,6 +65,7 @@ KINDS = {
     "lastId": f"{LEDGERS}/lastId",
     "newestJournal": f"{LEDGERS}/newestJournal",
     "indexProgress": f"{LEDGERS}/indexProgress",
+    "entryLogs": f"{LEDGERS}/entryLogs",
     "cookie": "bookkeeper/*/current/VERSION",
 }
 """Which files are damaged, by the name in the table."""
