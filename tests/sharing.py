@@ -1,4 +1,4 @@
-"""Which tests stay together when several processes share a run (`pytest -n 2 --dist loadfile`).
+"""Which tests stay together when several processes share a run (`pytest -n 3 --dist loadfile`).
 
 The tests of a file run in one process and in their order, so that the fixtures of a module are made
 once. Tests that start servers and judge how long these take stay together as well: they run one
