@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -32,6 +33,10 @@ def names(requirements: list[str]) -> set[str]:
     return {re.split(r"[<>=!~\[ ]", each)[0].lower() for each in requirements}
 
 
+packages_of_modules = cache(packages_distributions)
+"""It reads the list of files of everything that is installed."""
+
+
 def imported_by(room: str) -> set[str]:
     """Distributions, in lower case, that a room's own modules import from outside the tree."""
     modules: set[str] = set()
@@ -44,7 +49,7 @@ def imported_by(room: str) -> set[str]:
             elif isinstance(node, ast.ImportFrom) and node.module:
                 top, _, rest = node.module.partition(".")
                 modules.add("google.protobuf" if rest.startswith("protobuf") else top)
-    known = packages_distributions()
+    known = packages_of_modules()
     outside = modules - set(sys.stdlib_module_names) - set(ROOMS) - FOR_TYPES_ALONE
     found = {
         "protobuf" if module == "google.protobuf" else known.get(module, [module])[0].lower()
