@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 import trio
 
-from broker.ground.slices import for_each, in_slices
+from broker.ground.slices import STEPS_PER_SLICE, for_each, in_slices, start_each
 from broker.managed_ledger.attached_ledger import delete_attached
 from broker.managed_ledger.context import LedgerContext
 from broker.managed_ledger.cursor_record import INLINE, attached_ledger, decode_cursor_record
@@ -275,8 +275,7 @@ class ManagedLedgerFactory:
 
         names = await self._store.children(ledger_info_path(ledger.name))
         async with trio.open_nursery() as nursery:
-            for encoded in names:
-                nursery.start_soon(restore, decode_name(encoded))
+            await start_each(nursery, map(decode_name, names), restore, STEPS_PER_SLICE)
         if failures:
             raise failures[0]
 

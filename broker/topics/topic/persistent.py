@@ -10,8 +10,10 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, final
 
 import structlog
+import trio
 from google.protobuf.message import DecodeError
 
+from broker.ground.slices import STEPS_PER_SLICE
 from broker.limits.subscribe_rates import SubscribeRates, SubscribingConsumer
 from broker.topics.subscription.request import SubscriptionRequest
 from broker.topics.topic.admission import host_of
@@ -115,10 +117,12 @@ class PersistentTopic(PublishingTopic):
         try:
             async with self._applying:
                 await self._apply_parts()  # subscriptions read through them
-            for name in list(self.ledger.cursors):
+            for number, name in enumerate(list(self.ledger.cursors), 1):
                 if not self.is_internal_cursor(name):
                     # There may be more than their limit, which is for new ones.
                     await self.open_kept_subscription(name)
+                if number % STEPS_PER_SLICE == 0:
+                    await trio.lowlevel.checkpoint()
             await self.apply_policies()
             if self.services.entry_interceptor is not None:
                 self.message_index = message_index_of(await self.newest_entry())

@@ -10,8 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import structlog
+import trio
 
 from broker.ground.operations import Outcome
+from broker.ground.slices import STEPS_PER_SLICE
 from broker.topics.subscription.chunks import ChunksSeen
 from broker.topics.subscription.compatibility import check_reads_compacted
 from broker.topics.subscription.factory import TopicContext
@@ -355,7 +357,9 @@ class TopicSubscriptions(TopicProducers):
 
     async def close_subscriptions(self) -> None:
         """A failure of one does not affect the others; its consumers are disconnected too."""
-        for subscription in list(self.subscriptions.values()):
+        for number, subscription in enumerate(list(self.subscriptions.values()), 1):
+            if number % STEPS_PER_SLICE == 0:
+                await trio.lowlevel.cancel_shielded_checkpoint()
             try:
                 await subscription.close()
             except Exception as error:
