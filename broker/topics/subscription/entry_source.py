@@ -7,7 +7,7 @@ memory while it has to wait for the rest, so that each entry is asked for, and c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from broker.ground.entry import Entry
     from broker.topics.subscription.ports import LedgerPort
     from protocol.position import Position
+
+GAP_ENTRIES_MAX: Final = 64
+"""Entries between two that are read together. To read one alone costs about as much as to read a
+hundred more with it."""
+SPAN_ENTRIES_MAX: Final = 5_000
+"""Of such a read."""
 
 
 @final
@@ -129,20 +135,29 @@ class ReplaySource:
         self._filled = False
 
     async def fill(self) -> None:
-        """Read the entries that the last `get` did not find, up to the size of one read.
+        """Read the entries that the last `get` did not find, up to the size of one read. Those
+        that lie close together are read at once.
 
         Raises: BrokerError: storage cannot give it now.
         """
         found = self._read
         left = self._bytes_max
-        for (ledger_id, entry_id), count in self._wanted:
+        wanted = self._wanted
+        for at, ((ledger_id, entry_id), count) in enumerate(wanted):
             end = entry_id + count
+            if (ledger_id, end - 1) in found:
+                continue
             while entry_id < end and left > 0:
-                entries = await self._ledger.read((ledger_id, entry_id), end - entry_id, left)
-                for entry in _pick_covered(entries, (ledger_id, entry_id), end - entry_id):
+                first = (ledger_id, entry_id)
+                span = _end_of_span(wanted, at) - entry_id
+                entries = await self._ledger.read(first, span, left)
+                left_of_run = end - entry_id
+                for entry in _pick_covered(entries[:left_of_run], first, left_of_run):
                     found[(ledger_id, entry_id)] = entry
                     entry_id += 1
                     left -= 0 if entry is None else len(entry.data)
+                if entry_id == end and span > count:
+                    left -= _take_others(entries, wanted, at + 1, found)
         self._read = found
         self._filled = True
 
@@ -169,6 +184,40 @@ def runs(
     if first is not None:
         result.append((first, count))
     return result
+
+
+def _end_of_span(wanted: list[tuple[Position, int]], at: int) -> int:
+    """The end of what is read together with a run: the runs that lie close after it."""
+    (ledger_id, entry_id), count = wanted[at]
+    end = entry_id + count
+    most = entry_id + SPAN_ENTRIES_MAX
+    for (other_id, other), others in wanted[at + 1 :]:
+        if other_id != ledger_id or other - end > GAP_ENTRIES_MAX or other + others > most:
+            break
+        end = other + others
+    return end
+
+
+def _take_others(
+    entries: list[Entry],
+    wanted: list[tuple[Position, int]],
+    at: int,
+    found: dict[Position, Entry | None],
+) -> int:
+    """Put the whole runs from `at` on that a read contains. Returns their bytes."""
+    size_bytes = 0
+    first_id = entries[0].position[1] if entries else 0
+    for (ledger_id, entry_id), count in wanted[at:]:
+        offset = entry_id - first_id
+        if offset < 0 or offset + count > len(entries):
+            break
+        run = entries[offset : offset + count]
+        if run[0].position != (ledger_id, entry_id) or run[-1].position[1] != entry_id + count - 1:
+            break
+        for entry in run:
+            found[entry.position] = entry
+            size_bytes += len(entry.data)
+    return size_bytes
 
 
 def _covers(entries: list[Entry], first: Position, count: int) -> bool:

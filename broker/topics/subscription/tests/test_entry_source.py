@@ -68,6 +68,37 @@ async def test_what_was_in_memory_is_taken_from_there_once_although_others_were_
     assert ledger.taken == ((1, 0), (1, 1), (1, 5))  # each counts as one hit of the cache
 
 
+async def test_scattered_entries_that_lie_close_together_are_read_at_once():
+    """As those of one slow consumer of Key_Shared among others."""
+    ledger = FakeLedger(entries_per_ledger=10_000)
+    ledger.append(*[make_data() for _ in range(1_500)])
+    ledger.cached_from = (9, 0)
+    wanted = [(1, n) for n in range(0, 1_000, 20)]
+    wanted += [(1, 1_400), (1, 1_401), (1, 1_410)]
+    source = ReplaySource(ledger, 1 << 20)
+    assert source.get(wanted) is None
+    await source.fill()
+    assert ledger.reads == 2
+    assert positions_of(source.get(wanted)) == wanted
+
+
+async def test_scattered_entries_are_read_within_the_size_of_a_read():
+    ledger = FakeLedger(entries_per_ledger=10_000)
+    ledger.append(*[make_data(payload=bytes(1000)) for _ in range(100)])
+    ledger.cached_from = (9, 0)
+    wanted = [(1, n) for n in range(0, 100, 3)]
+    source = ReplaySource(ledger, 5_000)
+    seen = []
+    while wanted:
+        assert source.get(wanted) is None
+        await source.fill()
+        got = positions_of(source.get(wanted))
+        assert 0 < len(got) <= 6
+        seen += got
+        wanted = wanted[len(got) :]
+    assert seen == [(1, n) for n in range(0, 100, 3)]
+
+
 async def test_what_no_longer_exists_is_told_as_none():
     ledger = FakeLedger()
     ledger.append(*[make_data() for _ in range(12)])
