@@ -32,8 +32,12 @@ can end after so short a time.
 Writing: a sender whose socket takes no more is called by the same set when there is room
 (`call_when_writable`, `runtime.writers`), after the readers of the turn.
 
-Steps: long work that is divided into short steps has one step in each turn (`call_in_turns`), after
-the readers and writers. A task would need a turn of trio for each of its steps.
+Steps: long work that is divided into short steps has them in the turns (`call_in_turns`), after
+the readers and writers. A task would need a turn of trio for each of its steps. A turn has one
+step, and further ones until they have taken `STEPS_SHARE` times as long as everything before them
+in the turn, or `STEPS_SECONDS_MAX`. Delivery of backlogs is such work: it gets two thirds of the
+time of a loop that is busy with reading, and publishers that are faster than delivery are held
+back. Where little is read, each step is followed by a look for input.
 
 During a turn the set is polled again every `LOOK_SECONDS`, so that small inputs are served between
 two calls of connections that read all they can get. At each poll, finished groups of the journals
@@ -63,6 +67,7 @@ import trio
 from runtime.fair_queue import FairQueue
 from runtime.loop_wait import wait_of_loop
 from runtime.patience import Patience
+from runtime.rounds import heavy_rounds
 from runtime.watchdog import CALLBACK_SECONDS_MAX, CPU_READ_SECONDS, watchdog_of_loop
 from runtime.writers import Writers
 
@@ -83,6 +88,12 @@ ENDED_PER_TURN: Final = 8
 STRANGERS: Final = "strangers"
 """The share of connections in their handshake."""
 STRANGERS_PER_TURN_MAX: Final = 4
+STEPS_SHARE: Final = 2.0
+"""The time of steps by that of calls. To deliver a message to one consumer takes up to twice as
+long as to take it from its publisher."""
+STEPS_SECONDS_MAX: Final = 0.003
+"""Of a turn, for the steps of long work. Together with what is read before, it stays below the
+budget of a turn."""
 SHARED_CHUNK_BYTES: Final = 128 * 1024
 """Bytes that one call reads while others want to read, too."""
 SHARED_SECONDS: Final = 0.1
@@ -295,10 +306,14 @@ class Readers:
             self._watch(descriptor, _CLOSE_EVENTS)
 
     def call_in_turns(self, step: Callable[[], bool]) -> None:
-        """Call once in a later turn, and again in turns after it until the call returns False. In
-        each turn one of these calls is made. `run` raises what it raises."""
+        """Call in a later turn, and again until the call returns False, as the module docstring
+        says. All that ask are called one after the other. `run` raises what it raises."""
         self._steps.append(step)
         self._wake_turns()
+
+    def has_steps(self) -> bool:
+        """Whether long work waits for its next step."""
+        return bool(self._steps)
 
     def call_soon(self, descriptor: int) -> None:
         """`call_again` for any other caller, which does not know whether `run` waits."""
@@ -376,9 +391,12 @@ class Readers:
             return
         self._trios = wait.descriptor
         self._epoll.register(self._trios, select.EPOLLIN)
+        rounds = heavy_rounds()
         try:
+            rounds.use_turns(self.call_in_turns)
             await wait.run()
         finally:
+            rounds.use_turns(None)
             with contextlib.suppress(OSError):  # trio has closed it
                 self._epoll.unregister(self._trios)
             self._trios = -1
@@ -391,8 +409,9 @@ class Readers:
                 await trio.lowlevel.checkpoint()
             else:
                 await trio.lowlevel.wait_readable(descriptor)
+            begun = monotonic()
             self._find()
-            self._turn()
+            self._turn(begun)
 
     def serve(self, seconds_max: float) -> bool:
         """Wait so long for something to call, unless something waits to be called, and call.
@@ -417,7 +436,7 @@ class Readers:
         if watchdog is not None:
             watchdog.calls_begin(begun)
         self._take(found)
-        end = self._turn()
+        end = self._turn(begun)
         if watchdog is not None:
             self._busy += end - begun
             if self._busy > CPU_READ_SECONDS:
@@ -429,17 +448,21 @@ class Readers:
         """Whether something waits to be called."""
         return bool(self._waiting) or bool(self._writers) or bool(self._steps)
 
-    def _turn(self) -> float:
-        """Call what has to be called. Returns the time afterwards."""
+    def _turn(self, begun: float) -> float:
+        """Call what has to be called, in a turn that has begun then. Returns the time
+        afterwards."""
         now = self._writers.call_ready(self._call_found())
-        if not self._steps:
-            return now
-        step = self._steps.popleft()
-        if step():
-            self._steps.append(step)
-        begun, now = now, monotonic()
-        if now - begun > CALLBACK_SECONDS_MAX and self._watchdog is not None:
-            self._watchdog.called(step, now - begun)
+        steps = self._steps
+        end = now + min(STEPS_SHARE * (now - begun), STEPS_SECONDS_MAX)
+        while steps:
+            step = steps.popleft()
+            if step():
+                steps.append(step)
+            before, now = now, monotonic()
+            if now - before > CALLBACK_SECONDS_MAX and self._watchdog is not None:
+                self._watchdog.called(step, now - before)
+            if now >= end:
+                break
         return now
 
     def _find(self) -> None:

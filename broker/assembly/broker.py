@@ -164,6 +164,7 @@ async def assembled_broker(
 def _turns_and_readers() -> tuple[Turns, Readers]:
     turns, readers = Turns(), Readers()
     turns.call_in_turns = readers.call_in_turns
+    turns.has_steps = readers.has_steps
     turns.on_published = heavy_rounds().published
     return turns, readers
 

@@ -67,6 +67,10 @@ def _nothing() -> None:
     """A broker without storage of its own, in tests."""
 
 
+def _never() -> bool:
+    return False
+
+
 @final
 class Turns:
     """The turns of one broker. A `bookie.api.Turn`, because a finished journal group is one."""
@@ -78,6 +82,7 @@ class Turns:
         "_wake",
         "_woken",
         "call_in_turns",
+        "has_steps",
         "in_turn",
         "kick_storage",
         "on_published",
@@ -93,6 +98,9 @@ class Turns:
         self.call_in_turns: Callable[[Callable[[], bool]], None] | None = None
         """Calls in each turn of the loop until the call returns False. Set by the owner of the
         loop's readers. None: tasks do such work."""
+        self.has_steps: Callable[[], bool] = _never
+        """Whether long work waits for its next step, so that a turn should be short. Set by the
+        owner of the loop's readers."""
         self._published: list[PublishedTo] = []
         self._appended: list[PublishedTo] = []
         """The topics that have appended, until that is handed to storage."""

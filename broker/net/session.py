@@ -65,6 +65,9 @@ let 256 KB be dispatched, and there may be 64 of them in a slice."""
 MESSAGES_SECONDS_PER_TURN = 0.003
 """After so much time a turn reads no further slice of messages: the cost of a message depends on
 its topic."""
+MESSAGES_SECONDS_BESIDE_STEPS = 0.0002
+"""The same while delivery of a backlog, or other long work, waits for its share of the turn. To
+append the messages and to answer them takes several times as long."""
 GOODBYE_SECONDS_MAX = 1.0
 """How long a refused peer has to read the reason."""
 
@@ -260,7 +263,11 @@ class Session(RequestTasks, Generic[P, C, PS, CS]):
                 self._frames = iter(decoder.feed(data) if data else decoder.more())
             output_bytes_max = self.outbox.pending_bytes + TURN_OUTPUT_BYTES
             while self._handle_slice(output_bytes_max):
-                if not decoder.may_go_on or now() - begun > MESSAGES_SECONDS_PER_TURN:
+                if not decoder.may_go_on or now() - begun > (
+                    MESSAGES_SECONDS_BESIDE_STEPS
+                    if turns.has_steps()
+                    else MESSAGES_SECONDS_PER_TURN
+                ):
                     if not decoder.is_left and decoder.failure is not None:
                         raise decoder.failure
                     return decoder.is_left

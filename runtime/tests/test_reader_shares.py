@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from functools import partial
 
 from runtime import readers as module
 from runtime.readers import CALL_BYTES, ENDED_PER_TURN, QUANTUM_BYTES, Readers
@@ -196,3 +197,71 @@ async def test_what_comes_while_a_piece_is_handled_in_parts_is_read_afterwards()
         nursery.start_soon(pair.transport.receive_into, take)
         await eventually(lambda: len(got) == 6)
         assert got == [b"first", None, None, None, None, b"second"]
+
+
+class Work:
+    """A long work whose steps take so much of a simulated time, beside connections whose calls do,
+    too."""
+
+    def __init__(self, monkeypatch, step_seconds, call_seconds):
+        self.now = 0.0
+        self.steps = []
+        self.calls = 0
+        self._step_seconds = step_seconds
+        self._call_seconds = call_seconds
+        monkeypatch.setattr(module, "monotonic", lambda: self.now)
+
+    def step(self, name="work"):
+        self.steps.append(name)
+        self.now += self._step_seconds
+        return True
+
+    def turns(self, works, count):
+        """Of the readers, in which one connection always wants a call."""
+        readers = Readers()
+        descriptor = os.eventfd(1, os.EFD_NONBLOCK)
+
+        def call():
+            self.calls += 1
+            self.now += self._call_seconds
+            os.eventfd_write(descriptor, 1)
+            return QUANTUM_BYTES
+
+        try:
+            readers.add(descriptor, call, "publisher")
+            for name in works:
+                readers.call_in_turns(partial(self.step, name))
+            for _ in range(count):
+                readers.serve(0.0)
+        finally:
+            os.close(descriptor)
+
+
+async def test_steps_get_a_multiple_of_the_time_of_the_calls_of_their_turn(monkeypatch):
+    work = Work(monkeypatch, module.TURN_SECONDS / 10, module.TURN_SECONDS)
+    work.turns(["work"], 20)
+    assert work.calls == 20
+    share = module.STEPS_SHARE * 10 * 20
+    assert share <= len(work.steps) <= share + 20
+
+
+async def test_the_steps_of_a_turn_are_bounded(monkeypatch):
+    work = Work(monkeypatch, module.STEPS_SECONDS_MAX / 10, 10 * module.STEPS_SECONDS_MAX)
+    work.turns(["work"], 20)
+    assert 10 * 20 <= len(work.steps) <= 11 * 20
+
+
+async def test_several_long_works_share_the_steps(monkeypatch):
+    work = Work(monkeypatch, module.TURN_SECONDS / 10, module.TURN_SECONDS)
+    names = [f"work {number}" for number in range(7)]
+    work.turns(names, 20)
+    counts = [work.steps.count(name) for name in names]
+    assert max(counts) - min(counts) <= 1
+
+
+async def test_beside_short_calls_each_step_has_a_turn(monkeypatch):
+    """So what comes meanwhile is found between two of them."""
+    work = Work(monkeypatch, module.TURN_SECONDS / 10, module.TURN_SECONDS / 100)
+    work.turns(["work"], 20)
+    assert len(work.steps) >= 20
+    assert len(work.steps) <= work.calls

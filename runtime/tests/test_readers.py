@@ -525,8 +525,9 @@ async def test_what_was_put_off_is_read_when_reading_begins_again(monkeypatch):
         pair.transport.close()
 
 
-async def test_long_work_has_one_step_in_each_turn():
+async def test_long_work_has_one_step_in_a_turn_of_short_calls(monkeypatch):
     """Both with the readers in the wait of the loop and with a task for them."""
+    monkeypatch.setattr(module, "monotonic", lambda: 0.0)
     for way in (nullcontext(), wait_of_loop_is_taken()):
         async with way, running() as (readers, nursery, new_pair):
             pair, steps = new_pair(), []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import trio
+import trio.testing
 
 from runtime.rounds import YIELDING_SLICES, Rounds, heavy_rounds
 from runtime.testing.conditions import SECONDS_MAX
@@ -129,3 +130,66 @@ async def test_one_that_is_cancelled_leaves_the_line():
 
 async def test_a_loop_has_one_for_all_its_heavy_work():
     assert heavy_rounds() is heavy_rounds()
+
+
+class Work:
+    """Slices, the last of which ends the work."""
+
+    def __init__(self, slices):
+        self.left = slices
+
+    def __call__(self):
+        self.left -= 1
+        return self.left > 0
+
+
+async def test_slices_are_steps_of_the_turns_that_there_are():
+    rounds, asked, work = Rounds(1), [], Work(3)
+    rounds.use_turns(asked.append)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rounds.do, work)
+        await trio.testing.wait_all_tasks_blocked()
+        [step] = asked
+        assert [step(), step(), step()] == [True, True, False]
+    assert work.left == 0
+
+
+async def test_what_turns_that_end_have_not_done_is_done_in_rounds():
+    rounds, asked, work = Rounds(1), [], Work(5)
+    rounds.use_turns(asked.append)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rounds.do, work)
+        await trio.testing.wait_all_tasks_blocked()
+        [step] = asked
+        assert step()
+        rounds.use_turns(None)
+    assert work.left == 0
+    assert not step()
+    assert work.left == 0
+
+
+async def test_work_whose_task_is_cancelled_is_called_no_more():
+    rounds, asked, work = Rounds(1), [], Work(5)
+    rounds.use_turns(asked.append)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rounds.do, work)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    [step] = asked
+    assert not step()
+    assert work.left == 5
+
+
+async def test_so_many_slices_in_turns_yield_to_a_message():
+    rounds, asked = Rounds(1), []
+    rounds.use_turns(asked.append)
+    rounds.published()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rounds.do, Work(YIELDING_SLICES + 1))
+        await trio.testing.wait_all_tasks_blocked()
+        [step] = asked
+        for _ in range(YIELDING_SLICES):
+            assert rounds.is_yielding
+            step()
+        assert not rounds.is_yielding
+        step()

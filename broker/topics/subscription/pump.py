@@ -80,6 +80,8 @@ class Pump:
         self._stepping = False
         self._again = False
         self._step_failed = False
+        self._left = Step.IDLE
+        """What the last step of the task has left."""
         self._closed = False
         self._scope: trio.CancelScope | None = None
         self._wake_ms: float = math.inf
@@ -153,13 +155,19 @@ class Pump:
                 else:
                     self.failure = ""
                     retry_seconds = RETRY_FIRST_SECONDS
-                async with rounds:
-                    if not self._closed:
-                        left = self._step_once()
+                await rounds.do(self._slice)
+                left = self._left
                 if self._again and not left:
                     left = Step.MORE
         self.failure = ""
         self._active = False
+
+    def _slice(self) -> bool:
+        """One step. Returns whether the next one can follow at once."""
+        if self._closed:
+            return False
+        self._left = self._step_once()
+        return self._left is Step.MORE and not self._step_failed
 
     async def _wait_for_work(self, left: Step) -> bool:
         """Read, if there is something to read. False: that failed and has been logged."""
