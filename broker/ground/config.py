@@ -192,6 +192,7 @@ class BrokerConfig(AuthenticationConfig):
     subscribeThrottlingRatePerConsumer: NoneAtZero = 0
     subscribeRatePeriodPerConsumerInSecond: Positive = 30
     maxConsumerMetadataSize: Count = 1024
+    maxConsumerNameSize: Positive = 65_536
     maxProducerMetadataSize: Positive = 65_536
     maxProducerMetadataSizeInMB: Positive = 128
     subscriptionTypesEnabled: tuple[str, ...] = SUBSCRIPTION_TYPES

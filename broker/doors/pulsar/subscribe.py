@@ -64,6 +64,8 @@ def handle_subscribe(
         )
     if subscribe.size_bytes > broker.config.maxConsumerMetadataSize:  # else its metadata cannot be
         _check_metadata(subscribe.metadata, broker.config.maxConsumerMetadataSize)
+    if subscribe.size_bytes > broker.config.maxConsumerNameSize:
+        _check_name(subscribe.consumer_name, broker.config.maxConsumerNameSize)
     name = parse_topic(subscribe.topic)
     waiter = _Subscribing(broker, grants, session, subscribe, consumer_id)
     broker.call_when_loaded(name, create=subscribe.may_create, waiter=waiter)
@@ -276,6 +278,15 @@ def _check_metadata(metadata: Mapping[str, str], size_max: int) -> None:
     size = sum(len(text.encode("utf-16-le")) for pair in metadata.items() for text in pair) // 2
     if size > size_max:
         raise MetadataError(f"metadata has a max size of {size_max} bytes")
+
+
+def _check_name(name: str, bytes_max: int) -> None:
+    size_bytes = len(name.encode())
+    if size_bytes > bytes_max:
+        raise MetadataError(
+            f"The name of the consumer takes {size_bytes} bytes, more than the {bytes_max} of"
+            " maxConsumerNameSize"
+        )
 
 
 def _request(subscribe: Subscribe) -> SubscriptionRequest:

@@ -299,6 +299,17 @@ async def test_the_properties_of_a_consumer_are_limited_in_characters(domain):
         await connection.subscribe(topic, "s", 1, metadata={"k": "\N{LATIN SMALL LETTER E}" * 9})
 
 
+async def test_the_name_of_a_consumer_is_bounded():
+    """A hundred consumers with names of 2 MB took 200 MB of memory."""
+    async with running(maxConsumerNameSize=100) as broker:
+        connection = await broker.connect()
+        frame = c.subscribe(TOPIC, "s", 1, connection.rid(), consumer_name="n" * 101)
+        error, message = await refused(connection, frame)
+        assert error == E.MetadataError
+        assert "maxConsumerNameSize" in message
+        await connection.subscribe(TOPIC, "s", 1, consumer_name="n" * 100)
+
+
 async def test_the_names_and_metadata_of_producers_are_bounded():
     async with running(maxProducerMetadataSize=1000, maxProducerMetadataSizeInMB=1) as broker:
         held = broker.service.services.producer_bytes
