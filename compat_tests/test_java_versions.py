@@ -26,7 +26,29 @@ if TYPE_CHECKING:
     from compat_tests.conftest import Compare, Drivers
     from compat_tests.servers import Servers
 
-LEFT_OUT: dict[str, dict[str, str]] = {"java-2.8.4": {}, "java-4.2.4": {}, "java-5.0.1": {}}
+LAST_IDS = "it has no Consumer.getLastMessageIds"
+TOPIC_POLICIES = "it has no PulsarAdmin.topicPolicies"
+NO_DELAY_MAX = "its policies have no longest delay of a message"
+LEFT_OUT: dict[str, dict[str, str]] = {
+    "java-2.8.4": {
+        "backlog-quota-of-age": TOPIC_POLICIES,
+        "backlog-quota-with-eviction": TOPIC_POLICIES,
+        "behaviour-of-a-topic": TOPIC_POLICIES,
+        "connector-driver-partitions": LAST_IDS,
+        "connector-driver-seeks-beyond-the-end": LAST_IDS,
+        "connector-driver-triggers": LAST_IDS,
+        "deduplication": TOPIC_POLICIES,
+        "dispatch-rate": TOPIC_POLICIES,
+        "last-message-id": LAST_IDS,
+        "limits-of-unacknowledged": TOPIC_POLICIES,
+        "policies-of-namespaces": NO_DELAY_MAX,
+        "policies-of-topics": NO_DELAY_MAX,
+        "producer-access-modes": "it has no ProducerAccessMode.ExclusiveWithFencing",
+        "publish-rate": TOPIC_POLICIES,
+    },
+    "java-4.2.4": {},
+    "java-5.0.1": {},
+}
 """Scenarios that a client cannot run on any server, and why."""
 
 
