@@ -143,21 +143,24 @@ class ReplaySource:
         found = self._read
         left = self._bytes_max
         wanted = self._wanted
+        may_span = True
         for at, ((ledger_id, entry_id), count) in enumerate(wanted):
             end = entry_id + count
             if (ledger_id, end - 1) in found:
                 continue
             while entry_id < end and left > 0:
                 first = (ledger_id, entry_id)
-                span = _end_of_span(wanted, at) - entry_id
+                span = (_end_of_span(wanted, at) if may_span else end) - entry_id
                 entries = await self._ledger.read(first, span, left)
                 left_of_run = end - entry_id
                 for entry in _pick_covered(entries[:left_of_run], first, left_of_run):
                     found[(ledger_id, entry_id)] = entry
                     entry_id += 1
                     left -= 0 if entry is None else len(entry.data)
-                if entry_id == end and span > count:
-                    left -= _take_others(entries, wanted, at + 1, found)
+                if span > left_of_run:
+                    others = _take_others(entries, wanted, at + 1, found)
+                    may_span = others > 0  # else the entries in between are large
+                    left -= others
         self._read = found
         self._filled = True
 

@@ -99,6 +99,29 @@ async def test_scattered_entries_are_read_within_the_size_of_a_read():
     assert seen == [(1, n) for n in range(0, 100, 3)]
 
 
+class CountingLedger(FakeLedger):
+    """Counts the bytes that reads give."""
+
+    read_bytes = 0
+
+    async def read(self, position, count_max, bytes_max):
+        entries = await super().read(position, count_max, bytes_max)
+        self.read_bytes += sum(len(entry.data) for entry in entries)
+        return entries
+
+
+async def test_large_entries_between_scattered_ones_are_read_once_at_most():
+    ledger = CountingLedger(entries_per_ledger=10_000)
+    ledger.append(*[make_data(payload=bytes(1000)) for _ in range(100)])
+    ledger.cached_from = (9, 0)
+    wanted = [(1, n) for n in range(0, 100, 25)]
+    source = ReplaySource(ledger, 10_000)
+    assert source.get(wanted) is None
+    await source.fill()
+    assert positions_of(source.get(wanted)) == wanted
+    assert ledger.read_bytes < 10_000 + 5 * 1_100
+
+
 async def test_what_no_longer_exists_is_told_as_none():
     ledger = FakeLedger()
     ledger.append(*[make_data() for _ in range(12)])
