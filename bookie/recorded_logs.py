@@ -43,6 +43,8 @@ FILE_NAME: Final = "entryLogs"
 _FREE_BYTES_MIN: Final = 1 << 20
 """With less the record is not written: the sync may find no space, which ends the bookie, and the
 log may be deleted to free some."""
+_LOGS_MAX: Final = 1 << 20
+"""A petabyte in logs of a gigabyte. A record that names more is not one of ours."""
 _MAGIC: Final = b"VELA"
 _HEAD: Final = struct.Struct(">4sqI")
 _RANGE: Final = struct.Struct(">qq")
@@ -72,7 +74,7 @@ def decode_record(data: bytes) -> tuple[int, set[int]] | None:
         return None
     log_ids: set[int] = set()
     for first, last in _RANGE.iter_unpack(content[_HEAD.size :]):
-        if not 0 <= first <= last <= fmt.LOG_ID_MAX:
+        if not 0 <= first <= last <= fmt.LOG_ID_MAX or len(log_ids) + last - first >= _LOGS_MAX:
             return None
         log_ids.update(range(first, last + 1))
     return newest_id, log_ids

@@ -6,8 +6,10 @@ Also: the record of the logs is true whatever instant the power goes.
 from __future__ import annotations
 
 import random
+import struct
 from dataclasses import replace
 
+import crc32c
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -339,3 +341,13 @@ async def test_a_log_lost_after_a_power_loss_is_named_with_its_ledgers(machine, 
     named, wrong, _ = await started(machine)
     assert set(wrong) == {(ledger_id, i) for ledger_id in (1, 2) for i in range(ENTRIES)}
     assert named[path] == [1, 2]
+
+
+def test_a_record_of_more_logs_than_there_can_be_is_damaged():
+    """It is not made into a set of a billion numbers."""
+    one = encode_record(0, [0])
+    content = one[:16] + struct.pack(">qq", 0, 1 << 30)
+    assert decode_record(content + struct.pack(">I", crc32c.crc32c(content))) is None
+    content = one[:16] + struct.pack(">qq", 0, 1 << 10)
+    found = decode_record(content + struct.pack(">I", crc32c.crc32c(content)))
+    assert found == (0, set(range((1 << 10) + 1)))
