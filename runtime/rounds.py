@@ -12,8 +12,8 @@ these rounds. While nobody publishes, longer rounds cost less.
 
 Beside publishers at full rate that would be too little: a slice beside milliseconds of reading.
 Where the readers of the loop make its turns (`runtime.readers`), slices are therefore steps in
-these turns (`do`), and get as much time as reading has taken. A loop without such readers has
-rounds of tasks.
+these turns (`do`), and together get twice as much time as the calls of the turn. A loop without
+such readers has rounds of tasks.
 """
 
 from __future__ import annotations
